@@ -1,0 +1,10 @@
+"""The instrument: measures scenarios in fresh processes and judges them against a reference."""
+
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.scenario import InvalidPremise, Scenario
+from perf_gate.verdict import Exit, Row, Verdict
+
+__all__ = [
+    "Better", "Exact", "Exit", "InvalidPremise", "Measurement", "Metric", "Row", "Sampled", "Scenario", "Travels", "Verdict",
+]

@@ -1,0 +1,35 @@
+"""What a run has seen of one scenario: the currency between measuring, recording and judging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perf_gate.metric import Metric
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All samples of one scenario, on one side, in one run.
+
+    scenario: the full name, "<path of the test file from the project root>::<test name>[<scenario id>]".
+    exact: value of each exact metric (all workers agreed; where they did not, `invalid` says so).
+    seconds: arm -> one tuple per worker -> seconds of every visit, in order of time. The i-th tuple of every arm
+        belongs to the same worker.
+    fingerprint: digest of what was asked (class, fields); two measurements compare only where it is equal.
+    invalid: why nothing may be concluded (broken premise, dead worker, varying exact metric), or None.
+    """
+
+    scenario: str
+    group: str
+    metrics: tuple[Metric, ...]
+    fingerprint: str
+    exact: Mapping[str, int | float] = field(default_factory=dict)
+    seconds: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    invalid: str | None = None
+    machine: str = ""
+
+    @property
+    def workers(self) -> int:
+        """Number of worker processes that were timed."""
+        return max((len(per_worker) for per_worker in self.seconds.values()), default=0)

@@ -1,0 +1,72 @@
+"""What is measured: a named number with a unit, a direction and a class, and how far its reference travels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Better(StrEnum):
+    """The direction in which a metric improves."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Travels(StrEnum):
+    """How far a reference value remains comparable."""
+
+    ANYWHERE = "anywhere"
+    SOFTWARE = "same software"
+    MACHINE = "same machine class"
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A counted metric without noise, compared by equality.
+
+    name: unique within its scenario. unit: e.g. "tokens", "B", "calls", "FLOP".
+    """
+
+    name: str
+    unit: str
+    better: Better = Better.LOWER
+    travels: Travels = Travels.ANYWHERE
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A timed metric, judged by a confidence interval on its logarithm.
+
+    Its value is `seconds(numerator)`, or `seconds(numerator) / seconds(denominator)` where a denominator is given;
+    both are names of arms.
+
+    allowance: relative change for the worse that is nobody's business (0.01 = 1 %); an alarm needs the interval to
+        lie clear of it.
+    resolution: relative change for the worse that a run must be able to rule out before it may say `pass`.
+    floor: absolute change, in `unit`, below which nothing is an alarm.
+    elsewhere: the allowance to use where the reference comes from another machine class; None: not comparable there.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    numerator: str
+    denominator: str | None = None
+    allowance: float = 0.01
+    resolution: float = 0.03
+    floor: float = 0.0
+    travels: Travels = Travels.MACHINE
+    elsewhere: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible limits."""
+        if not 0 < self.allowance < self.resolution:
+            raise ValueError(
+                f"metric {self.name!r}: needs 0 < allowance < resolution, not {self.allowance} and {self.resolution}"
+            )
+        if self.floor < 0:
+            raise ValueError(f"metric {self.name!r}: floor is {self.floor}, but a change in {self.unit} is >= 0")
+
+
+Metric = Exact | Sampled
