@@ -17,6 +17,7 @@ class Measurement:
     seconds: arm -> one tuple per worker -> seconds of every visit, in order of time. The i-th tuple of every arm
         belongs to the same worker.
     fingerprint: digest of what was asked (class, fields); two measurements compare only where it is equal.
+    crew: name of the worker behind the i-th tuple, the same name in every scenario that it visited; empty: "0", "1", ...
     invalid: why nothing may be concluded (broken premise, dead worker, varying exact metric), or None.
     """
 
@@ -28,8 +29,14 @@ class Measurement:
     seconds: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
     invalid: str | None = None
     machine: str = ""
+    crew: tuple[str, ...] = ()
 
     @property
     def workers(self) -> int:
         """Number of worker processes that were timed."""
         return max((len(per_worker) for per_worker in self.seconds.values()), default=0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each worker, in the order of the tuples in `seconds`."""
+        return self.crew or tuple(str(index) for index in range(self.workers))

@@ -40,6 +40,7 @@ class Row:
     allowed: the allowance that was applied. detectable: smallest change for the worse that this run would have
         caught (None for exact metrics: any).
     why: one sentence for every verdict but `pass`: what happened and what to do next.
+    against: name of the record that it was held against where that is not the one asked for, else "".
     optional: a `not comparable` row that is expected on a foreign machine class and does not turn the run red.
     """
 
@@ -55,6 +56,7 @@ class Row:
     detectable: float | None = None
     why: str = ""
     optional: bool = False
+    against: str = ""
 
 
 def exit_status(rows: Iterable[Row]) -> Exit:
