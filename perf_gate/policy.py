@@ -1,0 +1,53 @@
+"""The promises of a run: how often it may be wrong and how much evidence it wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a run is judged.
+
+    alpha: chance that a run in which nothing changed for the worse by more than its allowance is red at
+        all, over all its rows and all its looks.
+    looks: number of times that the samples may be judged while they are being gathered; fixed before the run.
+    doubt: chance that a row passes although it is worse by its resolution.
+    workers: fewest workers, on either side, that a sampled metric is judged from.
+    pooled_share: the pooled row's allowance and resolution, as a share of those of its scenarios. A mean over
+        scenarios scatters less than one of them, so it can be held to less.
+    """
+
+    alpha: float = 0.001
+    looks: int = 3
+    doubt: float = 0.05
+    workers: int = 3
+    pooled_share: float = 0.75
+
+    def __post_init__(self) -> None:
+        """Refuse promises that mean nothing."""
+        for name in ("alpha", "doubt"):
+            value = getattr(self, name)
+            if not 0 < value < 0.5:
+                raise ValueError(f"policy: {name} is a chance, > 0 and < 0.5 (0.001 = 0.1 %), not {value!r}")
+        if isinstance(self.looks, bool) or not isinstance(self.looks, int) or self.looks < 1:
+            raise ValueError(f"policy: looks is a whole number >= 1, not {self.looks!r}")
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 3:
+            raise ValueError(
+                f"policy: workers is a whole number >= 3, not {self.workers!r}: two do not show a spread"
+            )
+        if not 0 < self.pooled_share <= 1:
+            raise ValueError(f"policy: pooled_share is > 0 and <= 1, not {self.pooled_share!r}")
+
+    def level(self, look: int) -> float:
+        """Alpha spent at `look` (1-based): shares 1 : 2 : ... : looks, which add up to alpha.
+
+        Raises ValueError for a look that was not announced. Later looks get more, since they have the most
+        samples; a sum bounds the chance of any false alarm whatever the dependence between looks
+        (Bonferroni).
+        """
+        if not 1 <= look <= self.looks:
+            raise ValueError(
+                f"look {look} of {self.looks}: looks are fixed before the run, raise Policy.looks"
+            )
+        return self.alpha * 2 * look / (self.looks * (self.looks + 1))
