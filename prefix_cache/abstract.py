@@ -1,0 +1,197 @@
+"""What every prompt cache offers, with and without reuse."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from prefix_cache.counters import Counters
+from prefix_cache.errors import BatchError, KeyLengthError
+from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.tokens import TokenArray
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """logits: [1, vocabulary], of the last prompt token. reused + computed = prompt tokens. stored: newly stored."""
+
+    logits: torch.Tensor
+    prompt_tokens: int
+    reused_tokens: int
+    stored_tokens: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens that the model had to run."""
+        return self.prompt_tokens - self.reused_tokens
+
+
+@dataclass(frozen=True)
+class Generation:
+    """sequences: [1, prompt + new], as `model.generate` returns them. stored: newly stored tokens, of both parts."""
+
+    sequences: torch.Tensor
+    prompt_tokens: int
+    reused_tokens: int
+    stored_tokens: int
+
+
+class Hit(ABC):
+    """What a lookup hands over, valid inside its `with` block.
+
+    length: leading prompt tokens whose KV lies in `kv` already, at most n - 1. matched: longest stored prefix, at
+    most n. kv: an ordinary transformers cache, for `past_key_values=`. suffix: [1, n - length], what is left to run.
+    """
+
+    length: int
+    matched: int
+    kv: Cache
+    prompt: TokenArray
+    suffix: torch.Tensor
+
+    @abstractmethod
+    def store(self, token_ids: TokenIds | None = None) -> int:
+        """Store what `kv` holds now, which must be the KV of exactly `token_ids` (default: of the prompt).
+
+        Returns the number of newly stored tokens. Raises KeyLengthError, ModelChangedError, ReleasedError.
+        """
+
+
+class PromptCache(ABC):
+    """Runs prompts of one model through a cache. `lookup` is the primitive; the rest is built on it."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        parameters = inspect.signature(model.forward).parameters
+        # transformers 5.24 renames past_key_values to cache; both take the same object.
+        self.kv_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._vocab_size: int | None = getattr(model.config.get_text_config(), "vocab_size", None)
+
+    # ---- the contract ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> Hit:
+        """A hit, pinned until `_release`."""
+
+    @abstractmethod
+    def _release(self, hit: Hit) -> None:
+        """End of a hit, reached on every path."""
+
+    @abstractmethod
+    def counters(self) -> Counters:
+        """What has been done so far."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything that is not in use."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Walk everything that is held and assert every invariant. Slow; for tests."""
+
+    # ---- what is built on it -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def lookup(
+        self,
+        token_ids: TokenIds,
+        *,
+        adapter: str | None = None,
+        salt: str | None = None,
+        room: int = 0,
+        attention_mask: torch.Tensor | None = None,
+    ) -> Iterator[Hit]:
+        """Longest stored prefix of a prompt, ready to be continued.
+
+        token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
+        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError.
+
+            with cache.lookup(ids) as hit:
+                out = model(hit.suffix, past_key_values=hit.kv, use_cache=True)
+                hit.store()
+        """
+        tokens = as_tokens(token_ids, vocab_size=self._vocab_size, attention_mask=attention_mask)
+        hit = self._lookup(tokens, adapter, salt, room)
+        try:
+            yield hit
+        finally:
+            self._release(hit)
+
+    def prefill(
+        self,
+        token_ids: TokenIds,
+        *,
+        adapter: str | None = None,
+        salt: str | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> Prefill:
+        """Last-token logits of a prompt through the cache; what was computed is stored. Arguments as for `lookup`."""
+        with self.lookup(token_ids, adapter=adapter, salt=salt, attention_mask=attention_mask) as hit:
+            logits = self.run(hit.suffix, hit.kv)
+            return Prefill(logits, len(hit.prompt), hit.length, hit.store())
+
+    @torch.inference_mode()
+    def run(self, token_ids: torch.Tensor, kv: Cache) -> torch.Tensor:
+        """Logits [1, vocabulary] after the last of `token_ids` [1, n], continuing and extending `kv`."""
+        output = self.model(token_ids, use_cache=True, **{self.kv_argument: kv}, **self._last_only)
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+    def generate(
+        self,
+        token_ids: TokenIds,
+        *,
+        max_new_tokens: int,
+        adapter: str | None = None,
+        salt: str | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> Generation:
+        """`model.generate` through the cache. Prompt and answer are stored, so that the next turn of a chat hits.
+
+        options: further arguments of `model.generate`, e.g. do_sample=False. Raises what `lookup` raises, and
+        BatchError for options that make several sequences of one.
+        """
+        for name in ("num_beams", "num_return_sequences"):
+            if options.get(name, 1) != 1:
+                raise BatchError(f"{name}={options[name]}: a prefix cache serves one sequence at a time; use {name}=1")
+        with self.lookup(
+            token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
+        ) as hit:
+            prompt = torch.from_numpy(hit.prompt).unsqueeze(0).to(hit.suffix.device)
+            generate: Any = self.model.generate
+            output = generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                max_new_tokens=max_new_tokens,
+                **{self.kv_argument: hit.kv},
+                **options,
+            )
+            sequences: torch.Tensor = output if isinstance(output, torch.Tensor) else output.sequences
+            # The last token was chosen but never run, so it has no KV yet.
+            stored = hit.store(sequences[0, : hit.kv.get_seq_length()])
+            return Generation(sequences, len(hit.prompt), hit.length, stored)
+
+    def suffix_of(self, tokens: TokenArray, length: int) -> torch.Tensor:
+        """[1, n - length] on the model's device."""
+        return torch.from_numpy(tokens[length:]).unsqueeze(0).to(self.model.device)
+
+
+def require_length(kv: Cache, tokens: int) -> None:
+    """Raise KeyLengthError unless every layer of `kv` holds exactly `tokens` positions."""
+    for index in range(len(kv.layers)):
+        held = kv.get_seq_length(index)
+        if held != tokens:
+            raise KeyLengthError(
+                f"layer {index} holds {held} positions, but {tokens} token ids were given to store; pass the ids of "
+                "exactly what the model has run (after generate: without the last token, which was never run)"
+            )

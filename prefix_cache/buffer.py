@@ -1,0 +1,265 @@
+"""The request's own KV: preallocated slabs, and the transformers cache that writes into them.
+
+`KVBuffer` is memory and outlives a request (recycled by pool.py); `RequestCache` is what one request hands to
+`model(...)` or `model.generate(...)` and dies with it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NoReturn
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from prefix_cache.errors import BatchError, LayoutError, ReleasedError
+from prefix_cache.layout import Layout
+from prefix_cache.run import KVRun
+from prefix_cache.tree import Node, Segment
+
+_RELEASED = "this KV was handed back when its `with cache.lookup(...)` block ended; look up again"
+
+
+class KVBuffer:
+    """Slabs with room for `capacity` tokens.
+
+    segments: which stored runs the first positions are bit-equal copies of. Everything behind them is scratch.
+    recycled: a request has already profited from what an earlier one left here.
+    """
+
+    def __init__(self, layout: Layout, capacity: int) -> None:
+        self.layout = layout
+        self.capacity = capacity
+        self.slabs = layout.allocate(capacity)
+        self.segments: tuple[Segment, ...] = ()
+        self.recycled = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storages."""
+        return sum(slab.untyped_storage().nbytes() for slab in self.slabs)
+
+    @property
+    def known(self) -> int:
+        """Number of leading positions that equal stored KV."""
+        return self.segments[-1].end if self.segments else 0
+
+    def agreement(self, path: list[Node[KVRun]]) -> int:
+        """Leading positions that hold the very bits stored along `path`."""
+        agree = index = 0
+        for node in path:
+            while index < len(self.segments) and self.segments[index].end <= node.start:
+                index += 1
+            if index == len(self.segments) or self.segments[index].birth != node.birth:
+                break
+            agree = min(self.segments[index].end, node.end)
+            if agree < node.end:
+                break
+        return agree
+
+    def forget_from(self, position: int) -> None:
+        """Positions from `position` on are about to be overwritten."""
+        kept: list[Segment] = []
+        for segment in self.segments:
+            if kept and kept[-1].end >= position:
+                break
+            kept.append(Segment(segment.birth, min(segment.end, position)))
+        self.segments = tuple(kept) if position else ()
+
+    def fill(self, path: list[Node[KVRun]], length: int) -> int:
+        """Make the first `length` positions equal what `path` stores; returns the bytes that had to be copied."""
+        agree = min(self.agreement(path), length)
+        copied = 0
+        for node in path:
+            start, stop = max(agree, node.start), min(length, node.end)
+            if start >= stop:
+                continue
+            for mine, stored in zip(self.slabs, node.stored().slabs, strict=True):
+                mine[:, :, start:stop].copy_(stored[:, :, start - node.start : stop - node.start])
+            copied += (stop - start) * self.layout.nbytes_per_token
+        self.segments = segments_of(path, length)
+        return copied
+
+    def grow(self, needed: int, keep: int) -> None:
+        """Room for `needed` tokens or more, keeping the first `keep` positions. Doubles: decoding pays O(1) a token."""
+        capacity = max(needed, 2 * self.capacity)
+        larger = self.layout.allocate(capacity)
+        for old, new in zip(self.slabs, larger, strict=True):
+            new[:, :, :keep].copy_(old[:, :, :keep])
+        self.slabs, self.capacity = larger, capacity
+
+
+def segments_of(path: list[Node[KVRun]], length: int) -> tuple[Segment, ...]:
+    """The first `length` positions along `path` as segments; parts of one split run are one segment again."""
+    segments: list[Segment] = []
+    for node in path:
+        if node.start >= length:
+            break
+        if segments and segments[-1].birth == node.birth:
+            segments.pop()
+        segments.append(Segment(node.birth, min(node.end, length)))
+    return tuple(segments)
+
+
+class BufferLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transformers' own __init_subclass__
+    """One layer of a request's KV: `update` writes behind what is there, in place, and returns views."""
+
+    is_sliding = False
+    is_croppable = True
+
+    def __init__(self, owner: RequestCache, index: int) -> None:
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+        self.is_initialized = True
+        self.length = 0
+        self._owner = weakref.ref(owner)  # no cycle: a request's KV is freed at once, not by the collector
+        self._index = index
+        self._all_keys: torch.Tensor | None = None
+        self._all_values: torch.Tensor | None = None
+
+    def attach(self, buffer: KVBuffer, length: int) -> None:
+        """Point at this layer's rows of the buffer's slabs; the first `length` positions count as present."""
+        key_slot, value_slot = buffer.layout.keys[self._index], buffer.layout.values[self._index]
+        self._all_keys = buffer.slabs[key_slot.slab][key_slot.row].unsqueeze(0)
+        self._all_values = buffer.slabs[value_slot.slab][value_slot.row].unsqueeze(0)
+        self._show(length)
+
+    def detach(self) -> None:
+        """Let go of the buffer; any further use raises."""
+        self._all_keys = self._all_values = self.keys = self.values = None
+
+    def _show(self, length: int) -> None:
+        assert self._all_keys is not None
+        assert self._all_values is not None
+        self.length = length
+        self.keys = self._all_keys.narrow(2, 0, length)
+        self.values = self._all_values.narrow(2, 0, length)
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to do: the buffer was there first."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write [1, heads, new, head dim] behind the present positions; returns views of [1, heads, all, head dim].
+
+        Gradients do not flow into the buffer. Raises BatchError, LayoutError, ReleasedError.
+        """
+        if self._all_keys is None or self._all_values is None:
+            raise ReleasedError(_RELEASED)
+        batch, _, new, _ = key_states.shape
+        start, stop = self.length, self.length + new
+        if batch != 1:
+            raise BatchError(
+                f"a batch of {batch} rows was run over the KV of one sequence; call the model once per row"
+            )
+        if key_states.dtype != self._all_keys.dtype or value_states.dtype != self._all_values.dtype:
+            raise LayoutError(
+                f"layer {self._index} produced {key_states.dtype} keys, but its KV is {self._all_keys.dtype}; the "
+                "model was cast, or runs under autocast here and did not when the cache was made. Look up again."
+            )
+        if stop > self._all_keys.shape[2]:
+            self._request().grow(stop)
+        self._all_keys.narrow(2, start, new).copy_(key_states.detach())
+        self._all_values.narrow(2, start, new).copy_(value_states.detach())
+        self._show(stop)
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        """Positions present."""
+        return self.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(positions to attend to, offset of the first)."""
+        return self.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        """-1: grows without bound."""
+        return -1
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last |tokens_to_remove| positions (transformers' convention: zero or negative)."""
+        if tokens_to_remove > 0:
+            raise ValueError(f"crop({tokens_to_remove}): pass the negative number of positions to remove")
+        if self._all_keys is None:
+            raise ReleasedError(_RELEASED)
+        length = max(0, self.length + tokens_to_remove)
+        self._request().forget_from(length)
+        self._show(length)
+
+    def reset(self) -> None:
+        """Forget every position."""
+        self.crop(-self.length)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:  # noqa: ARG002  # the base class names it
+        """Beams are several sequences; refused."""
+        self._refuse_rows("beam search")
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Refused unless it changes nothing."""
+        if repeats != 1:
+            self._refuse_rows(f"{repeats} sequences")
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:  # noqa: ARG002
+        """Refused."""
+        self._refuse_rows("selecting rows")
+
+    def offload(self) -> None:
+        """Nothing to do: the buffer stays on the layer's device."""
+
+    def prefetch(self) -> None:
+        """Nothing to do, see offload."""
+
+    def _request(self) -> RequestCache:
+        owner = self._owner()
+        assert owner is not None
+        return owner
+
+    def _refuse_rows(self, what: str) -> NoReturn:
+        raise BatchError(
+            f"{what}: the KV of a prefix-cache hit holds one sequence; use num_beams=1 and num_return_sequences=1"
+        )
+
+
+class RequestCache(Cache):
+    """An ordinary transformers cache over a KVBuffer, for one request.
+
+    Accepted by `model(..., past_key_values=...)` and `model.generate(..., past_key_values=...)`.
+    """
+
+    def __init__(self, buffer: KVBuffer, length: int) -> None:
+        self._own = [BufferLayer(self, index) for index in range(len(buffer.layout.keys))]
+        super().__init__(layers=[*self._own])
+        self.buffer: KVBuffer | None = buffer
+        self.grown_nbytes = 0
+        for layer in self._own:
+            layer.attach(buffer, length)
+
+    def held(self) -> KVBuffer:
+        """The buffer. Raises ReleasedError after `release`."""
+        if self.buffer is None:
+            raise ReleasedError(_RELEASED)
+        return self.buffer
+
+    def grow(self, needed: int) -> None:
+        """Move every layer to a larger buffer, keeping what each holds."""
+        buffer = self.held()
+        keep = max(layer.length for layer in self._own)
+        buffer.grow(needed, keep)
+        self.grown_nbytes += keep * buffer.layout.nbytes_per_token
+        for layer in self._own:
+            layer.attach(buffer, layer.length)
+
+    def forget_from(self, position: int) -> None:
+        """What lies behind `position` will no longer equal stored KV."""
+        self.held().forget_from(position)
+
+    def release(self) -> KVBuffer:
+        """Give the buffer back; this cache is unusable afterwards."""
+        buffer = self.held()
+        for layer in self._own:
+            layer.detach()
+        self.buffer = None
+        return buffer

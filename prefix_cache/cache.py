@@ -1,0 +1,349 @@
+"""The prefix cache: a radix tree of stored KV, request buffers that are recycled, and a budget in bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from prefix_cache.abstract import Hit, PromptCache, require_length
+from prefix_cache.buffer import BufferLayer, KVBuffer, RequestCache, segments_of
+from prefix_cache.counters import Counters
+from prefix_cache.errors import (
+    LayoutError,
+    ModelChangedError,
+    PromptError,
+    ReleasedError,
+    UnsupportedCacheError,
+    UnsupportedModelError,
+)
+from prefix_cache.fingerprint import ModelFingerprint
+from prefix_cache.layout import Layout, layout_of, probe
+from prefix_cache.namespace import Namespace
+from prefix_cache.pool import BufferPool
+from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.run import KVRun, copy_of, gather
+from prefix_cache.tokens import TokenArray
+from prefix_cache.tree import Node, RadixTree
+
+_IDLE_SHARE = 4  # idle buffers may hold at most 1/4 of the budget
+_POSITIONS_THAT_MOVE = ("dynamic", "longrope")  # RoPE whose angles depend on the total length
+
+
+class PrefixHit(Hit):
+    """A hit of PrefixCache. Its KV lies in a buffer of its own; the stored KV it came from is pinned."""
+
+    kv: RequestCache
+
+    def __init__(self, cache: PrefixCache, namespace: Namespace, tokens: TokenArray) -> None:
+        self.prompt = tokens
+        self.namespace = namespace
+        self.node: Node[KVRun] | None = None
+        self._cache = cache
+
+    def store(self, token_ids: TokenIds | None = None) -> int:
+        """See Hit.store; refused entries (larger than the budget can ever hold) count in `refused_tokens`."""
+        return self._cache._store(self, token_ids)
+
+
+class PrefixCache(PromptCache):
+    """Keeps the KV of prompts of one causal LM and hands the longest stored beginning to the next request.
+
+    model: a Hugging Face causal LM in eval mode. budget_bytes: bound on stored KV plus idle request buffers, counted
+    at their storages; None: unbounded. idle_buffers: most request buffers kept for recycling.
+    Thread-safe: bookkeeping is locked, the model runs outside the lock.
+    Raises UnsupportedModelError.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, budget_bytes: int | None = None, idle_buffers: int = 4) -> None:
+        super().__init__(model)
+        if budget_bytes is not None and budget_bytes <= 0:
+            raise ValueError(
+                f"budget_bytes={budget_bytes}: give a positive number of bytes, or use NullPrefixCache for no cache"
+            )
+        if idle_buffers < 0:
+            raise ValueError(f"idle_buffers={idle_buffers}: give 0 (every hit copies) or more")
+        _refuse_model(model)
+        self._budget = budget_bytes
+        self._lock = threading.RLock()
+        self._tree: RadixTree[KVRun] = RadixTree()
+        self._pool = BufferPool(idle_buffers)
+        self._in_use: set[KVBuffer] = set()
+        self._count = Counters()
+        self._fingerprint = ModelFingerprint(model)
+        self._model_name = self._fingerprint.current()
+        self._layout = self._probe()
+
+    # ---- the request path --------------------------------------------------------------------------------------
+
+    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> PrefixHit:
+        if self.model.training:
+            raise UnsupportedModelError(
+                "the model is in training mode, where dropout makes KV random; call model.eval() first"
+            )
+        with self._lock:
+            namespace = Namespace(self._current_model(), adapter, salt)
+            match = self._tree.match(namespace, tokens)
+            # At least one token must run, or there are no logits. This is the only place that says so.
+            length = min(match.length, len(tokens) - 1)
+            hit = PrefixHit(self, namespace, tokens)
+            hit.matched, hit.length = match.length, length
+            path = match.node.path()
+            buffer = self._pool.take(self._layout, path, length, len(tokens) + room)
+            copied = buffer.fill(path, length)
+            self._tree.touch(match.node)
+            self._tree.pin(match.node)
+            self._in_use.add(buffer)
+            hit.node = match.node
+            hit.kv = RequestCache(buffer, length)
+            self._add(
+                requests=1,
+                prompt_tokens=len(tokens),
+                matched_tokens=match.length,
+                reused_tokens=length,
+                visited_nodes=match.visited,
+                copied_bytes=copied,
+                recycled_hits=int(length > 0 and copied == 0),
+            )
+        hit.suffix = self.suffix_of(tokens, length)
+        return hit
+
+    def _store(self, hit: PrefixHit, token_ids: TokenIds | None) -> int:
+        tokens = hit.prompt if token_ids is None else as_tokens(token_ids, vocab_size=self._vocab_size)
+        if (tokens[: hit.length] != hit.prompt[: hit.length]).any():
+            raise PromptError(
+                f"the token ids to store differ from the prompt within its first {hit.length} tokens, whose KV was "
+                "reused; store the ids of what the model has really run"
+            )
+        with self._lock:
+            if hit.node is None:
+                raise ReleasedError("store() after the `with cache.lookup(...)` block has ended; store inside it")
+            if self._current_model() != hit.namespace.model:
+                raise ModelChangedError(
+                    "the model's weights, adapter or mode changed between lookup and store; nothing was stored, "
+                    "because nobody knows which weights this KV belongs to. Look up again."
+                )
+            buffer = hit.kv.held()
+            require_length(hit.kv, len(tokens))
+            node, stored_before = self._insert(
+                hit.namespace, tokens, lambda start, stop: copy_of(buffer.slabs, start, stop)
+            )
+            if node is None:
+                return 0
+            # The buffer equals the stored KV up to what it was filled with, and in what was just stored from it. Where
+            # somebody else's computation was stored first, its last digits may differ from ours: not the same bits.
+            if stored_before <= buffer.known:
+                buffer.segments = segments_of(node.path(), len(tokens))
+            return len(tokens) - stored_before
+
+    def _release(self, hit: Hit) -> None:
+        assert isinstance(hit, PrefixHit)
+        with self._lock:
+            assert hit.node is not None
+            self._tree.unpin(hit.node)
+            hit.node = None
+            self._add(grown_bytes=hit.kv.grown_nbytes)
+            buffer = hit.kv.release()
+            self._in_use.discard(buffer)
+            if buffer.layout is self._layout and hit.namespace.model == self._model_name:
+                self._pool.give(buffer, self._idle_room())
+            self._note_peak(self._tree.nbytes)
+
+    # ---- storing from elsewhere --------------------------------------------------------------------------------
+
+    def insert(self, token_ids: TokenIds, kv: Cache, *, adapter: str | None = None, salt: str | None = None) -> int:
+        """Store copies of the KV that `model` has computed for `token_ids` [n] into a cache of the caller's.
+
+        kv: a DynamicCache of exactly n positions, batch 1; it is neither kept nor changed. Returns the number of
+        newly stored tokens. Raises PromptError, BatchError, UnsupportedCacheError, KeyLengthError, LayoutError.
+        """
+        tokens = as_tokens(token_ids, vocab_size=self._vocab_size)
+        with self._lock:
+            namespace = Namespace(self._current_model(), adapter, salt)
+            tensors = _tensors_of(kv, len(tokens), self._layout)
+            node, stored_before = self._insert(
+                namespace, tokens, lambda start, stop: gather(self._layout, tensors, start, stop)
+            )
+            return len(tokens) - stored_before if node is not None else 0
+
+    # ---- housekeeping ------------------------------------------------------------------------------------------
+
+    def counters(self) -> Counters:
+        """A consistent snapshot."""
+        with self._lock:
+            return replace(
+                self._count,
+                tokens_live=self._tree.tokens,
+                stored_bytes_live=self._tree.nbytes,
+                idle_bytes_live=self._pool.nbytes,
+                in_use_bytes_live=sum(buffer.nbytes for buffer in self._in_use),
+            )
+
+    def clear(self) -> None:
+        """Drop all stored KV and idle buffers but what requests in flight have pinned."""
+        with self._lock:
+            self._pool.clear()
+            self._add(evicted_tokens=self._tree.drop(keep=lambda _: False))
+
+    def drop_idle_buffers(self) -> None:
+        """Give back the memory kept for recycling; the next hits pay one copy."""
+        with self._lock:
+            self._pool.clear()
+
+    @property
+    def nbytes_per_token(self) -> int:
+        """KV bytes of one token: 2 x layers x KV heads x head dim x bytes per element."""
+        return self._layout.nbytes_per_token
+
+    def check(self) -> None:
+        """See PromptCache.check. Compares what recycled buffers claim to hold with the stored KV, bit by bit."""
+        with self._lock:
+            self._tree.check()
+            storages: set[int] = set()
+            nbytes = 0
+            for node in self._tree.nodes():
+                run = node.stored()
+                assert run.tokens == len(node.tokens), "a node's KV is not as long as its run"
+                for slab in run.slabs:
+                    assert not slab.requires_grad, "stored KV requires a gradient"
+                    assert slab.grad_fn is None, "stored KV carries its graph"
+                    storage = slab.untyped_storage()
+                    assert storage.data_ptr() not in storages, "two nodes share a storage"
+                    assert storage.nbytes() == slab.numel() * slab.element_size(), (
+                        "a node keeps more alive than its run"
+                    )
+                    storages.add(storage.data_ptr())
+                    nbytes += storage.nbytes()
+            assert nbytes == self._tree.nbytes, "reported bytes differ from the storages'"
+            if self._budget is not None:
+                assert nbytes + self._pool.nbytes <= self._budget, "over budget"
+            for buffer in self._pool.idle():
+                assert all(slab.untyped_storage().data_ptr() not in storages for slab in buffer.slabs)
+                self._check_buffer(buffer)
+
+    def _check_buffer(self, buffer: KVBuffer) -> None:
+        births = {(segment.birth) for segment in buffer.segments}
+        for node in self._tree.nodes():
+            if node.birth in births:
+                path = node.path()
+                stop = min(buffer.agreement(path), node.end)
+                for mine, stored in zip(buffer.slabs, node.stored().slabs, strict=True):
+                    if stop > node.start:
+                        same = torch.equal(mine[:, :, node.start : stop], stored[:, :, : stop - node.start])
+                        assert same, "a recycled buffer differs from the stored KV it claims to hold"
+
+    # ---- within (the lock is held) -----------------------------------------------------------------------------
+
+    def _current_model(self) -> str:
+        """Name of the model's present state; when it has changed, everything stored under the old one is dropped."""
+        name = self._fingerprint.current()
+        if name != self._model_name:
+            self._model_name = name
+            self._pool.clear()
+            self._add(evicted_tokens=self._tree.drop(keep=lambda namespace: namespace.model == name))
+            self._layout = self._probe()
+        return name
+
+    def _probe(self) -> Layout:
+        cache = DynamicCache(config=self.model.config)
+        token = torch.zeros((1, 1), dtype=torch.long, device=self.model.device)
+        with torch.no_grad():
+            self.model(token, use_cache=True, **{self.kv_argument: cache}, **self._last_only)
+        return probe(cache, type(self.model).__name__)
+
+    def _insert(
+        self, namespace: Namespace, tokens: TokenArray, make: Callable[[int, int], KVRun]
+    ) -> tuple[Node[KVRun] | None, int]:
+        match = self._tree.match(namespace, tokens)
+        missing = len(tokens) - match.length
+        self._tree.pin(match.node)  # making room must not evict what the new run hangs on
+        try:
+            if not self._make_room(missing * self._layout.nbytes_per_token):
+                self._add(refused_tokens=missing)
+                return None, match.length
+        finally:
+            self._tree.unpin(match.node)
+        node, before = self._tree.insert(namespace, tokens, make)
+        self._add(stored_tokens=len(tokens) - before)
+        self._note_peak(self._tree.transient_nbytes)
+        return node, before
+
+    def _make_room(self, needed: int) -> bool:
+        """Evict until `needed` more bytes fit. False, with nothing lost, where that cannot be reached."""
+        if self._budget is None or not needed:
+            return True
+        if needed > self._budget - self._tree.nbytes + self._tree.evictable_nbytes():
+            return False
+        while self._tree.nbytes + self._pool.nbytes + needed > self._budget:
+            if self._pool.drop(recycled=False):
+                continue
+            leaf = self._tree.pop_lru()
+            if leaf is not None:
+                self._add(evicted_tokens=len(leaf.tokens))
+            else:
+                dropped = self._pool.drop(recycled=True)
+                assert dropped, "neither leaves nor idle buffers are left, yet room was promised"
+        return True
+
+    def _idle_room(self) -> int | None:
+        if self._budget is None:
+            return None
+        return min(self._budget // _IDLE_SHARE, self._budget - self._tree.nbytes)
+
+    def _note_peak(self, stored: int) -> None:
+        peak = stored + self._pool.nbytes
+        if peak > self._count.peak_bytes:
+            self._count = replace(self._count, peak_bytes=peak)
+
+    def _add(self, **by: int) -> None:
+        values: dict[str, Any] = {name: getattr(self._count, name) + more for name, more in by.items()}
+        self._count = replace(self._count, **values)
+
+
+def _refuse_model(model: PreTrainedModel) -> None:
+    name = type(model).__name__
+    config = model.config.get_text_config()
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(f"{name} is an encoder-decoder; a prefix cache needs a decoder-only causal LM")
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in [rope, *(part for part in rope.values() if isinstance(part, dict))]:
+        if parameters.get("rope_type") in _POSITIONS_THAT_MOVE:
+            raise UnsupportedModelError(
+                f"{name} uses RoPE of type {parameters['rope_type']!r}: a key depends on the length of the whole prompt, "
+                "so that KV of a shorter one cannot be reused. Serve this model through NullPrefixCache."
+            )
+
+
+def _tensors_of(kv: Cache, tokens: int, layout: Layout) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    tensors = []
+    for index, layer in enumerate(getattr(kv, "layers", ())):
+        if not isinstance(layer, DynamicLayer | BufferLayer) or type(layer) not in (DynamicLayer, BufferLayer):
+            raise UnsupportedCacheError(
+                f"layer {index} is a {type(layer).__name__}: its KV cannot be cut at an arbitrary length. "
+                "Fill a DynamicCache() (without a config, so that no sliding layers are made) and insert that."
+            )
+        if layer.keys is None or layer.values is None:
+            raise UnsupportedCacheError(f"layer {index} holds no KV; run the model over the prompt before inserting")
+        for what, tensor in (("keys", layer.keys), ("values", layer.values)):
+            if tensor.shape[0] != 1:
+                raise LayoutError(
+                    f"layer {index} holds {what} of {tensor.shape[0]} sequences; insert one sequence at a time"
+                )
+        tensors.append((layer.keys, layer.values))
+    if not tensors:
+        raise UnsupportedCacheError(f"{type(kv).__name__} holds no layers; fill a DynamicCache by running the model")
+    require_length(kv, tokens)
+    for index, (keys, values) in enumerate(tensors):
+        if values.shape[2] != tokens:
+            raise LayoutError(f"layer {index} holds keys of {keys.shape[2]} positions, but values of {values.shape[2]}")
+    if layout_of(tensors) != layout:
+        raise LayoutError(
+            "the KV differs in layers, heads, head dim, dtype or device from what this cache's model produces; insert "
+            "only KV computed by that model, on its device and in its dtype"
+        )
+    return tensors

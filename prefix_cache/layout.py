@@ -1,0 +1,112 @@
+"""Which key and value tensors a model keeps per layer, and where each lies in the slabs that hold them.
+
+All keys and values of equal shape, dtype and device share one slab [slots, heads, positions, head dim], so that a
+run of tokens of all layers is stored, copied and freed by one operation. Almost every model needs one slab; layers on
+several devices, or values of another width than the keys, need more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+from prefix_cache.errors import UnsupportedModelError
+
+
+class SlabSpec(NamedTuple):
+    """What the tensors of one slab have in common."""
+
+    heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Slot(NamedTuple):
+    """Place of one tensor: number of the slab, row within it."""
+
+    slab: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """specs: one per slab. rows: slots of each slab. keys, values: where each layer's tensors lie."""
+
+    specs: tuple[SlabSpec, ...]
+    rows: tuple[int, ...]
+    keys: tuple[Slot, ...]
+    values: tuple[Slot, ...]
+
+    @property
+    def nbytes_per_token(self) -> int:
+        """2 x layers x KV heads x head dim x bytes per element, where all layers are alike."""
+        return sum(
+            rows * spec.heads * spec.head_dim * spec.dtype.itemsize
+            for rows, spec in zip(self.rows, self.specs, strict=True)
+        )
+
+    def allocate(self, positions: int) -> tuple[torch.Tensor, ...]:
+        """Uninitialised slabs for `positions` tokens, of exactly positions x nbytes_per_token bytes.
+
+        Never inference tensors, whatever mode the caller is in: those could not be written to afterwards.
+        """
+        with torch.inference_mode(mode=False):
+            return tuple(
+                torch.empty((rows, spec.heads, positions, spec.head_dim), dtype=spec.dtype, device=spec.device)
+                for rows, spec in zip(self.rows, self.specs, strict=True)
+            )
+
+
+def layout_of(tensors: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Layout:
+    """Layout of per-layer (keys, values), each [batch, heads, positions, head dim]."""
+    specs: dict[SlabSpec, int] = {}
+    rows: list[int] = []
+
+    def place(tensor: torch.Tensor) -> Slot:
+        spec = SlabSpec(tensor.shape[1], tensor.shape[3], tensor.dtype, tensor.device)
+        slab = specs.setdefault(spec, len(specs))
+        if slab == len(rows):
+            rows.append(0)
+        rows[slab] += 1
+        return Slot(slab, rows[slab] - 1)
+
+    keys, values = [], []
+    for key, value in tensors:
+        keys.append(place(key))
+        values.append(place(value))
+    return Layout(tuple(specs), tuple(rows), tuple(keys), tuple(values))
+
+
+# A sliding-window layer forgets what has left the window; here it is replaced by a layer that keeps every position,
+# and the model's own mask does the sliding. No other kind of layer may be replaced.
+_KEEPS_ALL_POSITIONS = (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+def probe(cache: Cache, model_name: str) -> Layout:
+    """Layout of the cache that a model has just filled with one token.
+
+    Raises UnsupportedModelError, naming the layer, where its state cannot be cut at an arbitrary length.
+    """
+    tensors = []
+    for index, layer in enumerate(cache.layers):
+        if not isinstance(layer, DynamicLayer) or type(layer) not in _KEEPS_ALL_POSITIONS:
+            raise UnsupportedModelError(
+                f"{model_name}: layer {index} keeps its state in a {type(layer).__name__}, which cannot be cut at an "
+                "arbitrary length; a prefix cache would answer wrongly. Serve this model through NullPrefixCache."
+            )
+        if not isinstance(layer.keys, torch.Tensor) or not isinstance(layer.values, torch.Tensor):
+            raise UnsupportedModelError(
+                f"{model_name}: layer {index} keeps no KV of its own (shared between layers); "
+                "serve this model through NullPrefixCache."
+            )
+        tensors.append((layer.keys, layer.values))
+    if not tensors:
+        raise UnsupportedModelError(
+            f"{model_name} filled no KV cache; a prefix cache needs a decoder with attention layers."
+        )
+    return layout_of(tensors)

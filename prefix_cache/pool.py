@@ -1,0 +1,60 @@
+"""Idle request buffers, kept because what they hold is still the KV of their tokens.
+
+A request that begins like an earlier one takes that one's buffer and copies only what is missing, usually nothing.
+"""
+
+from __future__ import annotations
+
+from prefix_cache.buffer import KVBuffer
+from prefix_cache.layout import Layout
+from prefix_cache.run import KVRun
+from prefix_cache.tree import Node
+
+_GRANULE = 256  # capacities are multiples of this, so that similar requests can take each other's buffers
+
+
+class BufferPool:
+    """At most `limit` idle buffers, least recently returned first. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._idle: list[KVBuffer] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all idle buffers."""
+        return sum(buffer.nbytes for buffer in self._idle)
+
+    def idle(self) -> tuple[KVBuffer, ...]:
+        """The buffers, least recently returned first."""
+        return tuple(self._idle)
+
+    def take(self, layout: Layout, path: list[Node[KVRun]], length: int, capacity: int) -> KVBuffer:
+        """The buffer with room that agrees furthest with the hit, of several the one that loses least; or a new one."""
+        fitting = [b for b in self._idle if b.capacity >= capacity and b.layout is layout]
+        best = max(fitting, key=lambda b: (min(b.agreement(path), length), -b.known), default=None)
+        useless = best is not None and not min(best.agreement(path), length)
+        # A buffer that others profit from is not worth overwriting while there is room for one more.
+        if best is None or (useless and best.recycled and len(self._idle) < self._limit):
+            return KVBuffer(layout, -(-capacity // _GRANULE) * _GRANULE)
+        self._idle.remove(best)
+        best.recycled = not useless
+        return best
+
+    def give(self, buffer: KVBuffer, room: int | None) -> None:
+        """Take a buffer back; `room`: bytes that idle buffers may hold, None for no bound. Drops the oldest to fit."""
+        self._idle.append(buffer)
+        while self._idle and (len(self._idle) > self._limit or (room is not None and self.nbytes > room)):
+            self._idle.pop(0)
+
+    def drop(self, *, recycled: bool) -> bool:
+        """Drop the oldest buffer that was (or was not) recycled; False where there is none."""
+        for index, buffer in enumerate(self._idle):
+            if buffer.recycled is recycled:
+                del self._idle[index]
+                return True
+        return False
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._idle.clear()
