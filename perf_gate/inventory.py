@@ -10,7 +10,7 @@ from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Sampled
 from perf_gate.verdict import Row, Verdict
 
-RECORD = "record anew"
+RECORD = "record anew (--gate-record NAME)"
 
 
 @dataclass(frozen=True)

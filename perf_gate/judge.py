@@ -35,7 +35,6 @@ def judge(
     policy: Policy | None = None,
     look: int = 1,
     oldest: Sequence[Measurement] = (),
-    oldest_name: str = "oldest",
     machine: str = "",
     software: str = "",
     reference_software: str | None = None,
@@ -45,9 +44,10 @@ def judge(
 
     now: what was measured, on `machine` with `software`. references: what it is held against, each carrying
     the `machine` it comes from ("": the same), recorded with `reference_software` (None: the same).
-    oldest: of the oldest record, called `oldest_name`; its sampled metrics are held against it too, as far
-    as they are still comparable, so that steps that pass one by one do not add up. look: how often these
-    samples have been judged, 1-based. sampled: False where only exact metrics were asked for.
+    oldest: for each scenario, what the oldest still comparable record holds of it; sampled metrics are held
+    against it too, so that steps that pass one by one do not add up. What comes from the same record as the
+    reference is left out. look: how often these samples have been judged, 1-based. sampled: False where only
+    exact metrics were asked for.
 
     Deterministic; the order of workers changes nothing. Raises ValueError where a scenario occurs twice on
     a side, and for a look beyond `policy.looks`.
@@ -55,9 +55,7 @@ def judge(
     policy = policy or Policy()
     level = policy.level(look)
     taken = inventory.take(now, references, sampled=sampled)
-    setting = Setting(
-        machine, software, software if reference_software is None else reference_software, sampled
-    )
+    setting = Setting(machine, software, software if reference_software is None else reference_software, sampled)
     rows: list[Row] = []
     contests: list[Contest] = []
     for pair in taken.pairs:
@@ -67,8 +65,10 @@ def judge(
             else:
                 contests.append(heard)
     if sampled:
-        for pair in inventory.take(now, oldest).pairs:
-            contests += _hear_again(pair, setting, oldest_name)
+        asked = {each.scenario: each.record for each in references}
+        apart = [each for each in oldest if not each.record or each.record != asked.get(each.scenario)]
+        for pair in inventory.take(now, apart).pairs:
+            contests += _hear_again(pair, setting)
     rows += _sentence(contests, policy, level)
     place = {each.scenario: index for index, each in enumerate(now)}
     rows.sort(key=lambda row: (bool(row.against), place.get(row.scenario, len(place))))
@@ -125,13 +125,12 @@ def _hear(pair: Pair, setting: Setting) -> list[Row | Contest]:
             why = "not timed: only exact metrics were asked for."
             heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
     why = f"recorded, but the scenario no longer yields this metric: restore it, or {RECORD}."
-    heard += [
-        _plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours
-    ]
+    heard += [_plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours]
     return heard
 
 
-def _hear_again(pair: Pair, setting: Setting, against: str) -> list[Contest]:
+def _hear_again(pair: Pair, setting: Setting) -> list[Contest]:
+    against = pair.reference.record or "without a name"
     theirs = {metric.name: metric for metric in pair.reference.metrics}
     return [
         _contest(pair, metric, setting, against)
@@ -195,9 +194,7 @@ def _exact(pair: Pair, metric: Exact) -> Row:
         )
     elif increase < 0:
         verdict = Verdict.IMPROVED
-        why = (
-            f"improved from {then} to {now} {metric.unit}: {RECORD}, or the slack hides the next regression."
-        )
+        why = f"improved from {then} to {now} {metric.unit}: {RECORD}, or the slack hides the next regression."
     return Row(pair.now.scenario, metric, verdict, then, now, worse, worse, worse, 0.0, why=why)
 
 
@@ -222,9 +219,7 @@ def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list
         alpha=level,
         doubt=policy.doubt,
     )
-    return rows + [
-        _row(each, decision, index, float(contrast.change[index])) for index, each in enumerate(judged)
-    ]
+    return rows + [_row(each, decision, index, float(contrast.change[index])) for index, each in enumerate(judged)]
 
 
 def _too_few(each: Contest, policy: Policy) -> Row:

@@ -17,6 +17,7 @@ class Measurement:
     seconds: arm -> one tuple per worker -> seconds of every visit, in order of time. The i-th tuple of every arm
         belongs to the same worker.
     fingerprint: digest of what was asked (class, fields); two measurements compare only where it is equal.
+    machine: class of the machine that it was measured on. record: name of the record that it was read from, if any.
     crew: name of the worker behind the i-th tuple, the same name in every scenario that it visited; empty: "0", "1", ...
     invalid: why nothing may be concluded (broken premise, dead worker, varying exact metric), or None.
     """
@@ -30,6 +31,7 @@ class Measurement:
     invalid: str | None = None
     machine: str = ""
     crew: tuple[str, ...] = ()
+    record: str = ""
 
     @property
     def workers(self) -> int:

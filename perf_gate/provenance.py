@@ -1,0 +1,160 @@
+"""Where a measurement comes from: the code, the software, the machine and the options of the run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import cpuinfo
+import psutil
+
+PACKAGES = ("torch", "transformers", "numpy", "scipy", "pytest", "pytest-benchmark")
+COMPARED = ("torch", "transformers")
+
+Option = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What has to be known about a run to say whether another one may be compared with it, or repeated.
+
+    commit: full hash, "" outside git. committed: its time, ISO 8601. dirty: whether anything differed from
+    it.
+    versions: package -> version, "python" included. machine: the machine class. parts: what the class is
+    made of, and more. options: of the run, e.g. profile and models. command: the command line.
+    """
+
+    commit: str = ""
+    committed: str = ""
+    branch: str = ""
+    dirty: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+    parts: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+    @property
+    def software(self) -> str:
+        """What `Travels.SOFTWARE` compares, e.g. "torch 2.13.0, transformers 5.24.0"."""
+        return software(self.versions)
+
+
+def provenance(
+    root: Path,
+    *,
+    threads: int = 1,
+    options: Mapping[str, Option] | None = None,
+    command: Sequence[str] = (),
+    besides: Sequence[str] = ("baselines",),
+) -> Provenance:
+    """Look around: the git checkout that holds `root`, installed packages, this machine.
+
+    threads: compute threads of a worker. besides: paths below `root` whose changes do not make the tree
+    dirty, since recording writes there. Never raises: what cannot be found out is left empty.
+    """
+    parts = machine_parts(threads)
+    found = versions()
+    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--", ".", *(f":(exclude,top){path}" for path in besides))
+    return Provenance(
+        commit=commit or "",
+        committed=(_git(root, "show", "-s", "--format=%cI", "HEAD") if commit else None) or "",
+        branch=(_git(root, "branch", "--show-current") if commit else None) or "",
+        dirty=bool(changes) or (commit is not None and changes is None),
+        versions=found,
+        machine=machine_class(parts),
+        parts=parts,
+        options=dict(options or {}),
+        command=tuple(command),
+    )
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Output of a git command, None where there is no git, no checkout or no commit."""
+    program = shutil.which("git")
+    if program is None:
+        return None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - the program is git, the arguments are our own
+            [program, "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            env=environment,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Versions of Python and of those `packages` that are installed, read without importing them."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def software(found: Mapping[str, str]) -> str:
+    """The versions that operator calls and FLOPs depend on; "2.13.0+cpu" and "2.13.0" are the same source."""
+    return ", ".join(f"{name} {found[name].split('+')[0]}" for name in COMPARED if name in found)
+
+
+def machine_parts(threads: int) -> dict[str, Option]:
+    """Facts about this machine, those of the machine class among them."""
+    described = _cpu()
+    return {
+        "architecture": platform.machine(),
+        "processor": " ".join(str(described.get("brand_raw") or platform.processor() or "unknown CPU").split()),
+        "family": described.get("family"),
+        "model": described.get("model"),
+        "cores": cores(),
+        "threads": threads,
+        "memory": psutil.virtual_memory().total,
+        "system": platform.system(),
+        "release": platform.release(),
+    }
+
+
+@cache
+def _cpu() -> dict[str, Option]:
+    # It starts processes of its own and takes about a second.
+    found = cpuinfo.get_cpu_info() or {}
+    return {name: found.get(name) for name in ("brand_raw", "family", "model")}
+
+
+def cores() -> int:
+    """Logical cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return psutil.cpu_count() or 1
+
+
+def machine_class(parts: Mapping[str, Option]) -> str:
+    """Short stable name of all machines that sampled metrics are compared between.
+
+    E.g. "x86_64 AMD EPYC 9B14 (25/17), 2 cores, 1 thread". Family and model are in it because hosted
+    machines hide the brand; memory, kernel and host name are not, because they change without changing the
+    figures.
+    """
+    name = f"{parts['architecture']} {parts['processor']}"
+    if parts.get("family") is not None and parts.get("model") is not None:
+        name += f" ({parts['family']}/{parts['model']})"
+    return f"{name}, {_counted(parts['cores'], 'core')}, {_counted(parts['threads'], 'thread')}"
+
+
+def _counted(number: Option, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
