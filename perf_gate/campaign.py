@@ -1,0 +1,249 @@
+"""One run of the gate: all scenarios, measured in several fresh workers, until it is decided or the budget
+is spent.
+
+Workers come in batches of two, which boot side by side; measuring itself is one visit at a time, so that
+nothing of ours disturbs what is measured. The workers of a batch take turns over the scenarios in random
+order and in several passes, which spreads the rounds of a scenario over the life of its worker.
+
+Every worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
+row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
+alone would boot at the full price for a fraction of the evidence.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeVar
+
+from perf_gate.batch import Batch
+from perf_gate.crew import BOOTSTRAP, Conditions, Crew, LostWorkerError, Side
+from perf_gate.evidence import Evidence, Task
+from perf_gate.measurement import Measurement
+from perf_gate.progress import Progress
+
+Thing = TypeVar("Thing")
+
+BATCH = 2
+# Part of the budget that is planned for; the rest absorbs what a busy machine adds.
+PLANNED = 0.9
+
+
+class CampaignError(Exception):
+    """No worker could be started: nothing is known about any scenario."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    budget: seconds for the whole campaign. looks: numbers of workers, ascending, after which the verdict is
+    asked for; the first is the least and the last the most that are measured. passes: parts into which a
+    worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
+    worker. exact: count only. warmups: unrecorded rounds after opening.
+    """
+
+    budget: float = 150.0
+    looks: tuple[int, ...] = (8, 12, 16)
+    seed: int = 0
+    exact: bool = False
+    passes: int = 3
+    rounds: tuple[int, int] = (6, 150)
+    warmups: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse impossible plans."""
+        if self.budget <= 0:
+            raise ValueError(f"a campaign needs a budget of seconds > 0, not {self.budget}")
+        if (
+            not self.looks
+            or list(self.looks) != sorted(set(self.looks))
+            or any(n < BATCH or n % BATCH for n in self.looks)
+        ):
+            raise ValueError(f"workers come in pairs: looks at even, ascending numbers of workers, not {self.looks}")
+        least, most = self.rounds
+        if not 1 <= self.passes <= least <= most:
+            raise ValueError(f"needs 1 <= passes <= least rounds <= most rounds, not {self.passes}, {self.rounds}")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a campaign did.
+
+    boot: wall seconds from start to opened, per batch. rounds: scenario -> recorded rounds in each worker.
+    workers: complete ones. lost: one text per worker that was lost. look: number of the look that ended it
+    (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
+    """
+
+    boot: tuple[float, ...]
+    rounds: Mapping[str, int]
+    workers: int
+    lost: tuple[str, ...]
+    look: int
+    stopped: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a campaign has seen: one measurement per task, in their order."""
+
+    measurements: tuple[Measurement, ...]
+    log: Log
+
+
+Undecided = Callable[[Sequence[Measurement], int], AbstractSet[str]]
+
+
+class Campaign:
+    """Measures `tasks` on one side. `run` may be called once."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        side: Side,
+        plan: Plan | None = None,
+        conditions: Conditions | None = None,
+        progress: Progress | None = None,
+        bootstrap: str = BOOTSTRAP,
+    ) -> None:
+        """Nothing is started yet. Raises ValueError for tasks without or with equal names."""
+        names = [task.name for task in tasks]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"a campaign needs tasks with different names, not {names}")
+        self._evidence = {task.name: Evidence(task) for task in tasks}
+        self._side = side
+        self._plan = plan or Plan()
+        self._conditions = conditions or Conditions()
+        self._progress = progress or Progress()
+        self._bootstrap = bootstrap
+        self._random = random.Random(self._plan.seed)  # noqa: S311 - not a secret
+        self._rounds: dict[str, int] = {}
+        self._complete: list[int] = []
+        self._lost: list[str] = []
+        self._boot: list[float] = []
+
+    def run(self, undecided: Undecided | None = None) -> Outcome:
+        """Measure until nothing is undecided, the most workers are reached, or the budget is spent.
+
+        undecided: told the measurements and the number of the look, says which scenarios further workers
+        could still decide; None: go on to the most workers (a record). Raises CampaignError where no worker
+        starts, and whatever interrupts it (KeyboardInterrupt) after every worker is down.
+        """
+        began = time.perf_counter()
+        self._progress.expect(BATCH if self._plan.exact else self._plan.looks[-1], self._plan.budget)
+        with self._progress, Crew(self._conditions, self._bootstrap) as crew:
+            look, stopped = self._measure(crew, undecided, began)
+        log = Log(
+            boot=tuple(self._boot),
+            rounds=dict(self._rounds),
+            workers=len(self._complete),
+            lost=tuple(self._lost),
+            look=look,
+            stopped=stopped,
+            seconds=time.perf_counter() - began,
+        )
+        return Outcome(self._measurements(), log)
+
+    def _measure(self, crew: Crew, undecided: Undecided | None, began: float) -> tuple[int, str]:
+        looks = (BATCH,) if self._plan.exact else self._plan.looks
+        longest = 0.0
+        for look, target in enumerate(looks, start=1):
+            while len(self._complete) < target:
+                spent = time.perf_counter() - began
+                if len(self._complete) >= looks[0] and spent + longest > self._plan.budget:
+                    return look, f"the budget of {self._plan.budget:g} s was spent"
+                batch_began = time.perf_counter()
+                self._batch(crew, began)
+                longest = max(longest, time.perf_counter() - batch_began)
+                if not self._valid():
+                    return look, "no scenario is left that could be measured"
+            if self._plan.exact or not any(task.scenario.arms for task in self._tasks()):
+                return look, "all was counted"
+            if undecided is not None and look < len(looks) and not undecided(self._measurements(), look):
+                return look, "all was decided"
+        return len(looks), "all workers were measured"
+
+    def _tasks(self) -> list[Task]:
+        return [evidence.task for evidence in self._evidence.values()]
+
+    def _valid(self) -> list[Evidence]:
+        return [evidence for evidence in self._evidence.values() if evidence.invalid is None]
+
+    def _wanted(self) -> list[Evidence]:
+        """What a further worker has to open: what is timed, or was not yet counted by two workers."""
+        return [evidence for evidence in self._valid() if evidence.task.scenario.arms or len(evidence.counted) < BATCH]
+
+    def _measurements(self) -> tuple[Measurement, ...]:
+        return tuple(evidence.measurement(self._complete) for evidence in self._evidence.values())
+
+    def _batch(self, crew: Crew, began: float) -> None:
+        """Boot two workers, let them prepare side by side, then measure in turns; dismiss them."""
+        batch_began = time.perf_counter()
+        self._progress.update(phase="starting", worker=len(self._complete) + 1, seconds=batch_began - began)
+        try:
+            batch = Batch(crew, crew.hire([self._side] * BATCH))
+        except LostWorkerError as error:
+            raise CampaignError(f"the workers do not start: {error}") from error
+        for evidence in self._shuffled(self._wanted()):
+            self._progress.update(phase="preparing", scenario=evidence.task.name, seconds=time.perf_counter() - began)
+            seeds = [self._random.randrange(2**32) for _ in batch.workers]
+            batch.open(evidence, seeds, 0 if self._plan.exact else self._plan.warmups)
+        self._boot.append(time.perf_counter() - batch_began)
+        if not self._plan.exact:
+            if not self._rounds:
+                self._share_out(self._boot[0])
+            for turn in range(self._plan.passes):
+                for evidence in self._shuffled(self._valid()):
+                    self._visit(batch, evidence, turn, began)
+        for evidence in self._evidence.values():
+            batch.close(evidence)
+        for number, reason in batch.lost.items():
+            self._lost.append(reason)
+            for evidence in self._evidence.values():
+                evidence.drop(number)
+        self._complete.extend(worker.number for worker in batch.workers)
+        crew.dismiss(batch.workers)
+
+    def _visit(self, batch: Batch, evidence: Evidence, turn: int, began: float) -> None:
+        """Let each worker in turn do its share of the scenario's rounds."""
+        if not evidence.task.scenario.arms:
+            return
+        total, passes = self._rounds[evidence.task.name], self._plan.passes
+        rounds = total * (turn + 1) // passes - total * turn // passes
+        for worker in self._shuffled(batch.workers):
+            self._progress.update(
+                phase="measuring",
+                worker=worker.number,
+                scenario=evidence.task.name,
+                rounds=total,
+                estimate=evidence.measurement(self._complete),
+                seconds=time.perf_counter() - began,
+            )
+            batch.rounds(worker, evidence, rounds)
+
+    def _share_out(self, boot: float) -> None:
+        """Decide once, after the first boot, how many rounds each scenario gets in every worker.
+
+        Each scenario gets the same time; what the cheap ones cannot use (the most rounds) goes to the
+        others. The number stays the same for all workers, so that their values are equally sharp.
+        """
+        least, most = self._plan.rounds
+        workers = self._plan.looks[-1]
+        left = self._plan.budget * PLANNED / workers - boot / BATCH
+        waiting = sorted((e for e in self._valid() if e.task.scenario.arms), key=lambda e: e.round_seconds)
+        for position, evidence in enumerate(waiting):
+            share = left / (len(waiting) - position)
+            cost = max(evidence.round_seconds, 1e-6)
+            rounds = min(most, max(least, int(share / cost)))
+            self._rounds[evidence.task.name] = rounds
+            left -= rounds * cost
+
+    def _shuffled(self, items: Iterable[Thing]) -> list[Thing]:
+        shuffled = list(items)
+        self._random.shuffle(shuffled)
+        return shuffled

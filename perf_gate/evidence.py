@@ -1,0 +1,100 @@
+"""What a run gathers about one scenario, and when that is worth nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Exact, Metric
+from perf_gate.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Task:
+    """A scenario under its full name, with the metrics as they are to be judged."""
+
+    name: str
+    scenario: Scenario
+    metrics: tuple[Metric, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what is asked for: class and fields, but not where they are written."""
+        asked = [type(self.scenario).__qualname__, self.scenario.fields()]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass
+class Evidence:
+    """Everything known of one task so far; samples by number of the worker."""
+
+    task: Task
+    counted: list[Mapping[str, int | float]] = field(default_factory=list)
+    seconds: dict[int, dict[str, list[float]]] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+    invalid: str | None = None
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round costs on average, each arm weighted by how often it is visited."""
+        arms = self.task.scenario.arms
+        return sum(self.cost.get(arm, 0.0) / every for arm, every in arms.items())
+
+    def costs(self, cost: Mapping[str, float]) -> None:
+        """Take in the wall seconds of one visit by arm; the dearest worker counts."""
+        for arm, seconds in cost.items():
+            self.cost[arm] = max(float(seconds), self.cost.get(arm, 0.0))
+
+    def count(self, counted: Mapping[str, int | float]) -> None:
+        """Take in the exact metrics of one worker; they must be the declared ones, and those of the
+        others."""
+        declared = {metric.name for metric in self.task.metrics if isinstance(metric, Exact)}
+        for missing in sorted(declared - counted.keys()):
+            self.spoil(f"exact metric {missing!r} is declared, but count() did not return it")
+        for foreign in sorted(counted.keys() - declared):
+            self.spoil(f"count() returned {foreign!r}, which the scenario does not declare in `metrics`")
+        for earlier in self.counted[:1]:
+            for name in sorted(declared & counted.keys() & earlier.keys()):
+                if earlier[name] != counted[name]:
+                    self.spoil(
+                        f"exact metric {name!r} varies between workers: {earlier[name]}, {counted[name]};"
+                        " make it deterministic or declare it as sampled"
+                    )
+        self.counted.append(counted)
+
+    def visited(self, worker: int, seconds: Mapping[str, Sequence[float]]) -> None:
+        """Take in the seconds of further rounds of `worker`. Raises KeyError for an arm that there is none
+        of."""
+        mine = self.seconds.setdefault(worker, {arm: [] for arm in self.task.scenario.arms})
+        for arm, values in seconds.items():
+            mine[arm].extend(values)
+
+    def drop(self, worker: int) -> None:
+        """Forget the samples of a worker that did not live to the end."""
+        self.seconds.pop(worker, None)
+
+    def spoil(self, why: str) -> None:
+        """Nothing may be concluded any more; the first reason is kept."""
+        if self.invalid is None:
+            self.invalid = why
+
+    def measurement(self, complete: Iterable[int]) -> Measurement:
+        """Return what the `complete` workers have seen."""
+        workers = [number for number in complete if number in self.seconds]
+        return Measurement(
+            scenario=self.task.name,
+            group=self.task.scenario.group,
+            metrics=self.task.metrics,
+            fingerprint=self.task.fingerprint,
+            exact=dict(self.counted[0]) if self.counted else {},
+            seconds={
+                arm: tuple(tuple(self.seconds[number][arm]) for number in workers)
+                for arm in self.task.scenario.arms
+                if workers
+            },
+            invalid=self.invalid,
+            crew=tuple(str(number) for number in workers),
+        )

@@ -1,0 +1,30 @@
+"""A project folder with synthetic scenarios that the workers can import."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project folder that is the current directory and holds synthetic.py."""
+    shutil.copy(HERE / "synthetic.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def synthetic(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module of synthetic scenarios, imported from the project folder."""
+    monkeypatch.syspath_prepend(str(project))
+    yield importlib.import_module("synthetic")
+    del sys.modules["synthetic"]

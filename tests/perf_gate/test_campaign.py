@@ -1,0 +1,181 @@
+"""A campaign measures all scenarios in several workers, and no fault of one passes for a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perf_gate.campaign import Campaign, CampaignError, Outcome, Plan
+from perf_gate.crew import Conditions, Side
+from perf_gate.evidence import Task
+from perf_gate.measurement import Measurement
+from perf_gate.progress import PlainLines
+from perf_gate.scenario import Scenario
+
+QUICK = Plan(looks=(2, 4), rounds=(4, 6), passes=2, warmups=1)
+
+
+def tasks(*scenarios: Scenario) -> list[Task]:
+    return [Task(f"test_it.py::test_it[{s.id}]", s, s.metrics) for s in scenarios]
+
+
+def run(
+    project: Path, *scenarios: Scenario, plan: Plan = QUICK, deadline: float = 60.0, decided: bool = True
+) -> Outcome:
+    campaign = Campaign(tasks(*scenarios), side=Side(project), plan=plan, conditions=Conditions(deadline=deadline))
+    return campaign.run((lambda _measurements, _look: set()) if decided else None)
+
+
+def workers(project: Path) -> int:
+    return len(set((project / "pids").read_text().split()))
+
+
+def test_two_workers_visit_every_scenario(project: Path, synthetic: ModuleType) -> None:
+    outcome = run(project, synthetic.Synthetic(1), synthetic.Synthetic(2), synthetic.Counted(3))
+    one, two, counted = outcome.measurements
+    for measurement in (one, two):
+        assert measurement.invalid is None
+        assert {arm: [len(w) for w in by] for arm, by in measurement.seconds.items()} == {
+            "cold": [3, 3], "warm": [6, 6], "floor": [6, 6],
+        }  # fmt: skip
+        assert measurement.crew == ("1", "2")
+    assert (one.exact, two.exact, counted.exact) == ({"tokens": 10}, {"tokens": 20}, {"bytes": 3072})
+    assert counted.seconds == {}
+    assert one.fingerprint != two.fingerprint
+    assert workers(project) == outcome.log.workers == 2
+    assert (outcome.log.look, outcome.log.stopped) == (1, "all was decided")
+
+
+def test_it_goes_on_while_anything_is_undecided(project: Path, synthetic: ModuleType) -> None:
+    looks = []
+
+    def undecided(measurements: Sequence[Measurement], look: int) -> set[str]:
+        looks.append((look, measurements[0].workers))
+        return {measurements[0].scenario}
+
+    campaign = Campaign(tasks(synthetic.Synthetic(1), synthetic.Counted()), side=Side(project), plan=QUICK)
+    outcome = campaign.run(undecided)
+    assert looks == [(1, 2)]
+    assert outcome.measurements[0].workers == workers(project) == 4
+    assert outcome.log.look == 2
+
+
+def test_a_record_takes_all_workers(project: Path, synthetic: ModuleType) -> None:
+    assert run(project, synthetic.Synthetic(1), decided=False).measurements[0].workers == 4
+
+
+def test_the_budget_ends_it_after_the_least_workers(project: Path, synthetic: ModuleType) -> None:
+    plan = Plan(budget=1e-6, looks=(2, 4, 6), rounds=(4, 6), passes=2)
+    outcome = run(project, synthetic.Synthetic(1), plan=plan, decided=False)
+    assert outcome.log.workers == 2
+    assert outcome.log.rounds == {"test_it.py::test_it[size1]": 4}
+    assert "budget" in outcome.log.stopped
+    assert outcome.log.look == 2
+
+
+def test_exact_only_times_nothing(project: Path, synthetic: ModuleType) -> None:
+    outcome = run(project, synthetic.Synthetic(1, "nan"), plan=Plan(exact=True))
+    (measurement,) = outcome.measurements
+    assert measurement.invalid is None
+    assert (measurement.exact, measurement.seconds) == ({"tokens": 10}, {})
+    assert workers(project) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("premise", ["warm reused 0 of 1 tokens", "arm warm, warm-up 1"]),
+        ("nan", ["visit returned nan seconds"]),
+        ("raises", ["RuntimeError: out of luck", "Traceback", "in visit"]),
+        ("import", ["there_is_no_such_module", "while opening"]),
+        ("varies", ["exact metric 'tokens' varies between workers", "10", "11"]),
+        ("undeclared", ["'calls'", "does not declare"]),
+        ("uncounted", ["'tokens' is declared, but"]),
+        ("nan count", ["'tokens'", "not a finite number"]),
+        ("dies", ["died while busy with", "SIGKILL", "about to die"]),
+        ("leaves", ["while busy with", "SystemExit"]),
+    ],
+)
+def test_a_fault_spoils_its_scenario_only(project: Path, synthetic: ModuleType, how: str, words: list[str]) -> None:
+    outcome = run(project, synthetic.Synthetic(1, how), synthetic.Synthetic(2))
+    bad, good = outcome.measurements
+    assert bad.invalid is not None
+    for word in words:
+        assert word in bad.invalid
+    assert good.invalid is None
+    assert good.workers >= 2
+    assert len({len(per_worker) for per_worker in good.seconds.values()}) == 1
+
+
+def test_a_worker_that_hangs_is_killed_at_the_deadline(project: Path, synthetic: ModuleType) -> None:
+    outcome = run(project, synthetic.Synthetic(1, "hangs"), synthetic.Synthetic(2), deadline=3.0)
+    bad, good = outcome.measurements
+    assert bad.invalid is not None
+    assert "gave no answer to 'open' within 3 s and was killed" in bad.invalid
+    assert good.invalid is None
+    assert len(outcome.log.lost) == 1
+
+
+def test_it_ends_when_every_scenario_is_spoilt(project: Path, synthetic: ModuleType) -> None:
+    outcome = run(project, synthetic.Synthetic(1, "raises"))
+    assert outcome.measurements[0].invalid
+    assert "no scenario is left" in outcome.log.stopped
+
+
+def test_workers_that_do_not_start_are_one_error(project: Path, synthetic: ModuleType) -> None:
+    side = Side(project, python="/no/such/python")
+    with pytest.raises(CampaignError, match="did not start"):
+        Campaign(tasks(synthetic.Synthetic()), side=side, plan=QUICK).run()
+
+
+def test_a_senseless_answer_loses_the_worker(project: Path, synthetic: ModuleType) -> None:
+    bootstrap = """
+path, parent = channel.receive()
+for request in channel:
+    hello = request["ask"] == "hello"
+    channel.send({"ok": True, "pid": 0} if hello else {"ok": True, "cost": "much"})
+"""
+    campaign = Campaign(tasks(synthetic.Synthetic()), side=Side(project), plan=QUICK, bootstrap=bootstrap)
+    (measurement,) = campaign.run().measurements
+    assert measurement.invalid is not None
+    assert "answered 'open' with nonsense" in measurement.invalid
+
+
+def test_equal_names_are_refused(project: Path, synthetic: ModuleType) -> None:
+    with pytest.raises(ValueError, match="different names"):
+        Campaign(tasks(synthetic.Synthetic(), synthetic.Synthetic()), side=Side(project))
+    with pytest.raises(ValueError, match="different names"):
+        Campaign([], side=Side(project))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"looks": (3,)}, {"looks": (4, 2)}, {"looks": ()}, {"budget": 0.0}, {"rounds": (2, 9)}, {"passes": 0}]
+)
+def test_impossible_plans_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"pairs|budget|passes"):
+        Plan(**wrong)  # type: ignore[arg-type]
+
+
+def test_progress_says_where_it_stands(project: Path, synthetic: ModuleType) -> None:
+    lines: list[str] = []
+    campaign = Campaign(
+        tasks(synthetic.Synthetic(1)), side=Side(project), plan=QUICK, progress=PlainLines(lines.append, interval=0)
+    )
+    campaign.run()
+    text = "\n".join(lines)
+    for part in ("starting", "measuring, worker 4 of at most 4", "test_it[size1]", "reuse efficiency 0.9", "s left"):
+        assert part in text
+
+
+def test_plain_lines_are_rare() -> None:
+    lines: list[str] = []
+    clock = iter([0.0, 5.0, 11.0, 30.0]).__next__
+    progress = PlainLines(lines.append, interval=10.0, clock=clock)
+    for worker in (1, 2, 2, 2):
+        progress.update(phase="measuring", worker=worker, seconds=0)
+    assert [line.split(" of ")[0] for line in lines] == [
+        "perf gate: measuring, worker 1", "perf gate: measuring, worker 2",
+    ]  # fmt: skip

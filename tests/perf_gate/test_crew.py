@@ -1,0 +1,132 @@
+"""Worker processes are started under fixed conditions, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perf_gate.crew import Conditions, Crew, LostWorkerError, Side
+
+NONSENSE = "channel.receive(); channel.receive(); channel.send('banana'); channel.receive()"
+
+PARENT = """
+import sys
+from pathlib import Path
+from synthetic import Synthetic
+from perf_gate.campaign import Campaign, Plan
+from perf_gate.crew import Side
+from perf_gate.evidence import Task
+
+task = Task("t", Synthetic(1, "hangs"), Synthetic().metrics)
+Campaign([task], side=Side(Path.cwd()), plan=Plan(looks=(2,))).run()
+"""
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if true():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def pids(project: Path) -> list[int]:
+    file = project / "pids"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threads": 0}, {"deadline": 0.0}, {"deadline": float("nan")}, {"deadline": float("inf")}]
+)
+def test_impossible_conditions_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"thread|deadline"):
+        Conditions(**wrong)  # type: ignore[arg-type]
+
+
+def test_environment_is_fixed_before_the_interpreter_starts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with Crew(Conditions(threads=2)) as crew:
+        (worker,) = crew.hire([Side(project)])
+        hello = worker.request("hello", environment=["OMP_NUM_THREADS", "PYTHONHASHSEED", "MALLOC_ARENA_MAX"])
+        assert worker.pid == hello["pid"] != os.getpid()
+        assert hello["environment"] == {
+            "OMP_NUM_THREADS": "2", "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": None,
+        }  # fmt: skip
+    assert is_gone(worker.pid)
+    assert Conditions().environment["HF_HUB_OFFLINE"] == "1"
+
+
+def test_nonsense_ends_the_worker(project: Path) -> None:
+    with Crew(Conditions(), bootstrap=NONSENSE) as crew:
+        with pytest.raises(LostWorkerError, match="answered 'hello' with nonsense: 'banana'"):
+            crew.hire([Side(project)])
+        assert crew.present[0].kill() is not None
+
+
+def test_an_interpreter_that_does_not_start_is_an_error(project: Path) -> None:
+    with Crew(Conditions()) as crew, pytest.raises(LostWorkerError, match=r"did not start \(/no/such/python\)"):
+        crew.hire([Side(project, python="/no/such/python")])
+
+
+def test_a_worker_that_cannot_import_the_gate_says_so(project: Path) -> None:
+    with (
+        Crew(Conditions(), bootstrap="channel.receive(); import there_is_no_such_module") as crew,
+        pytest.raises(LostWorkerError, match="there_is_no_such_module"),
+    ):
+        crew.hire([Side(project)])
+
+
+def test_an_error_takes_all_workers_down(project: Path) -> None:
+    workers = []
+
+    def fail() -> None:
+        with Crew(Conditions()) as crew:
+            workers.extend(crew.hire([Side(project), Side(project)]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert len(workers) == 2
+    assert all(is_gone(worker.pid) for worker in workers)
+
+
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+def test_no_worker_outlives_its_parent(project: Path, death: signal.Signals) -> None:
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{root}"},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert wait_until((project / "hangs.taken").exists), "the worker never hung"
+        workers = pids(project)
+        assert len(workers) == 2
+        # Ctrl-C goes to the whole group, as from a terminal.
+        (os.killpg if death is signal.SIGINT else os.kill)(parent.pid, death)
+        _, errors = parent.communicate(timeout=20)
+        # Without the kernel's help it takes execnet 15 s to end a worker that is stuck.
+        assert wait_until(lambda: all(map(is_gone, workers)), seconds=8), f"orphans among {workers}"
+        assert b"KeyboardInterrupt" in errors or death is signal.SIGKILL
+    finally:
+        parent.kill()
