@@ -85,7 +85,7 @@ def _git(root: Path, *arguments: str) -> str | None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603 - the program is git, the arguments are our own
-            [program, "-C", str(root), *arguments],
+            [program, "--no-optional-locks", "-C", str(root), *arguments],
             capture_output=True,
             text=True,
             check=True,
