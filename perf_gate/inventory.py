@@ -37,9 +37,7 @@ def unique(measurements: Iterable[Measurement], side: str) -> dict[str, Measurem
     found: dict[str, Measurement] = {}
     for each in measurements:
         if each.scenario in found:
-            raise ValueError(
-                f"{side}: scenario {each.scenario!r} occurs twice; give every scenario an id of its own"
-            )
+            raise ValueError(f"{side}: scenario {each.scenario!r} occurs twice; give every scenario an id of its own")
         found[each.scenario] = each
     return found
 
@@ -56,9 +54,7 @@ def fault(measurement: Measurement, *, sampled: bool = True) -> str | None:
     declared = {metric.name for metric in measurement.metrics if isinstance(metric, Exact)}
     if declared != set(measurement.exact):
         odd = sorted(declared ^ set(measurement.exact))[0]
-        return f"exact metric {odd!r} was " + (
-            "not counted" if odd in declared else "counted, but is not declared"
-        )
+        return f"exact metric {odd!r} was " + ("not counted" if odd in declared else "counted, but is not declared")
     for name, value in measurement.exact.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return f"exact metric {name!r} is {value!r}, not a finite number"
@@ -101,9 +97,7 @@ def take(now: Sequence[Measurement], references: Sequence[Measurement], *, sampl
     for name, measured in ours.items():
         broken = fault(measured, sampled=sampled)
         if broken is not None:
-            rows.append(
-                _row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged.")
-            )
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
         elif name not in theirs:
             rows.append(
                 _row(
@@ -129,11 +123,9 @@ def take(now: Sequence[Measurement], references: Sequence[Measurement], *, sampl
 
 
 def _refusal(measured: Measurement, reference: Measurement, sampled: bool) -> Row | None:
-    broken = fault(reference, sampled=sampled)
+    broken = fault(reference, sampled=sampled and bool(reference.seconds))
     if broken is not None:
-        return _row(
-            measured.scenario, Verdict.INVALID, f"the reference: {broken}. Restore the file, or {RECORD}."
-        )
+        return _row(measured.scenario, Verdict.INVALID, f"the reference: {broken}. Restore the file, or {RECORD}.")
     if measured.fingerprint != reference.fingerprint:
         return _row(
             measured.scenario,

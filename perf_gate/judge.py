@@ -119,6 +119,9 @@ def _hear(pair: Pair, setting: Setting) -> list[Row | Contest]:
             heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, foreign, optional=True))
         elif isinstance(metric, Exact):
             heard.append(_exact(pair, metric))
+        elif setting.sampled and not pair.reference.seconds:
+            why = f"the record was made of exact metrics only: {RECORD} with timing."
+            heard.append(_plain(pair, metric, Verdict.UNRECORDED, why))
         elif setting.sampled:
             heard.append(_contest(pair, metric, setting))
         else:
@@ -136,6 +139,7 @@ def _hear_again(pair: Pair, setting: Setting) -> list[Contest]:
         _contest(pair, metric, setting, against)
         for metric in pair.now.metrics
         if isinstance(metric, Sampled)
+        and pair.reference.seconds
         and metric.name in theirs
         and _redefined(metric, theirs[metric.name]) is None
         and _foreign(metric, pair.reference, setting) is None

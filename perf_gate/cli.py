@@ -1,0 +1,58 @@
+"""The command `perf-gate`: verdicts outside pytest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perf_gate import compare, show
+from perf_gate.record import RecordError
+from perf_gate.verdict import Exit
+
+USAGE = 4
+
+VERBS: tuple[Callable[[Any], None], ...] = (
+    compare.add_parser,
+    show.add_parser,
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends a wrong call with pytest's exit code for it, so that one table of codes describes both."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Say what was wrong and leave."""
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, one verb per entry of VERBS; each names the function that runs it as `run`."""
+    top = Parser(prog="perf-gate", description="Judge and read records of the performance gate.")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+    for add in VERBS:
+        add(verbs)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns its exit status: 0 pass, 1 regressed, 10 cannot judge; a wrong call leaves with 4.
+
+    A record that cannot be read is one sentence on stderr and 10, as in pytest.
+    """
+    options = parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except RecordError as error:
+        print(f"cannot judge: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
+        return int(Exit.CANNOT_JUDGE)
+    except compare.UnknownMachineError as error:
+        print(f"perf-gate: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
+        return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
