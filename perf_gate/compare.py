@@ -6,6 +6,7 @@ import argparse
 import math
 import shutil
 import sys
+from typing import Any
 
 from perf_gate.judge import Policy, judge
 from perf_gate.record import Record, load
@@ -13,7 +14,11 @@ from perf_gate.table import render
 from perf_gate.verdict import Row, exit_status
 
 
-def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+class UnknownMachineError(LookupError):
+    """A record does not hold the machine class that was asked for."""
+
+
+def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     verb = verbs.add_parser("compare", help="judge one record against another", description=__doc__)
     verb.add_argument("reference", metavar="A.json", help="the record to hold against")
@@ -60,11 +65,12 @@ def compare(
 ) -> list[Row]:
     """Judge one record against another: all samples are there, so there is one look.
 
-    machine: class to judge; None: the one that `now` was recorded on last. Raises LookupError for a class
-    that `now` does not hold.
+    machine: class to judge; None: the one that `now` was recorded on last. Raises UnknownMachineError for a
+    class that `now` does not hold.
     """
     if machine is not None and machine not in now.sections:
-        raise LookupError(f"{now.name} holds no machine class {machine!r}; it holds {', '.join(now.sections)}")
+        held = "; ".join(sorted(now.sections))
+        raise UnknownMachineError(f"{now.name} holds no machine class {machine!r}; it holds: {held}")
     ours = now.latest if machine is None else now.sections[machine]
     theirs = reference.section(ours.machine)
     return judge(

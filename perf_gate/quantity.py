@@ -19,7 +19,8 @@ def quantity(value: float | None, unit: str) -> str:
         return "-"
     if not math.isfinite(value):
         return str(value)
-    return WORDED.get(unit, lambda number: _counted(number, unit))(value)
+    worded = WORDED.get(unit)
+    return worded(value) if worded is not None else _counted(value, unit)
 
 
 def _counted(value: float, unit: str) -> str:

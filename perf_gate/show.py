@@ -6,6 +6,7 @@ import argparse
 import math
 import shutil
 import sys
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -20,7 +21,7 @@ from perf_gate.record import load
 from perf_gate.section import Section
 
 
-def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     verb = verbs.add_parser("show", help="say what is in a record", description=__doc__)
     verb.add_argument("file", metavar="FILE")
