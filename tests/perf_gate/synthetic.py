@@ -90,7 +90,8 @@ class Synthetic(Scenario):
                 return 0.0
             case "word":
                 return "fast"
-        return STEP[arm] * self._random.lognormvariate(0, 0.02)  # type: ignore[attr-defined]
+        step = STEP[arm] * (1.25 if arm == "warm" and Path("slow").exists() else 1)
+        return step * self._random.lognormvariate(0, 0.02)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

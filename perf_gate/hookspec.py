@@ -1,0 +1,16 @@
+"""What the suites tell the gate about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+
+@pytest.hookspec
+def pytest_perf_gate_options(config: pytest.Config) -> Mapping[str, str | int | float | bool | None]:  # type: ignore[empty-body]
+    """Return the suites' options that say what is measured, e.g. {"profile": "quick", "models": "llama-4m"}.
+
+    They are stored in a record's provenance. "profile" also chooses the record: only one of the same
+    profile is compared with. The answers of all implementations are merged.
+    """

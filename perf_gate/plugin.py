@@ -1,0 +1,72 @@
+"""The pytest plugin: options, markers, the fixture `gate`, and the registration of everything else.
+
+```python
+@pytest.mark.scenarios(lambda config: [Ttft(prefix=200), Ttft(prefix=500)])
+def test_ttft(scenario, gate):
+    gate.judge(scenario)
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from perf_gate import hookspec
+from perf_gate.gatekeeper import Gatekeeper
+from perf_gate.scenario import Scenario
+from perf_gate.settings import add_options, settings
+
+NAME = "perf-gate"
+NEEDS = (
+    "perf_gate needs pytest-benchmark, which is switched off (-p no:benchmark, PYTEST_DISABLE_PLUGIN_AUTOLOAD)"
+    " or not installed: switch it on"
+)
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add options and ini values."""
+    if pluginmanager.is_blocked("benchmark"):
+        raise pytest.UsageError(NEEDS)
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the hook by which suites tell their options."""
+    pluginmanager.add_hookspecs(hookspec)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Validate what was asked for, and begin."""
+    config.addinivalue_line(
+        "markers", "scenarios(callable): parametrise with the scenarios that callable(config) returns (perf_gate)"
+    )
+    config.addinivalue_line(
+        "markers", "allowance(metric, allowance, floor=None): override a sampled metric's allowance (perf_gate)"
+    )
+    if not config.pluginmanager.hasplugin("pytest-benchmark"):
+        raise pytest.UsageError(NEEDS)
+    config.pluginmanager.register(Gatekeeper(config, settings(config)), NAME)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Hands the verdict on a scenario to its test."""
+
+    keeper: Gatekeeper
+    item: pytest.Item
+
+    def judge(self, scenario: Scenario) -> None:
+        """Fail the test unless everything about `scenario` is as good as recorded, or nothing is compared."""
+        __tracebackhide__ = True
+        self.keeper.judge(self.item, scenario)
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest) -> Gate:
+    """The gate, for this test."""
+    keeper = request.config.pluginmanager.get_plugin(NAME)
+    assert isinstance(keeper, Gatekeeper)
+    return Gate(keeper, request.node)
