@@ -14,9 +14,11 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from prefix_cache.counters import Counters
-from prefix_cache.errors import BatchError, KeyLengthError
+from prefix_cache.errors import BatchError, KeyLengthError, OptionError
 from prefix_cache.prompt import TokenIds, as_tokens
 from prefix_cache.tokens import TokenArray
+
+_RUN_THE_PROMPT_AGAIN = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class PromptCache(ABC):
         # transformers 5.24 renames past_key_values to cache; both take the same object.
         self.kv_argument = "cache" if "cache" in parameters else "past_key_values"
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
-        self._vocab_size: int | None = getattr(model.config.get_text_config(), "vocab_size", None)
+        self._text_config = model.config.get_text_config()
 
     # ---- the contract ------------------------------------------------------------------------------------------
 
@@ -100,6 +102,11 @@ class PromptCache(ABC):
 
     # ---- what is built on it -----------------------------------------------------------------------------------
 
+    @property
+    def _vocab_size(self) -> int | None:
+        """Read anew each time: `resize_token_embeddings` changes it."""
+        return getattr(self._text_config, "vocab_size", None)
+
     @contextmanager
     def lookup(
         self,
@@ -113,12 +120,14 @@ class PromptCache(ABC):
         """Longest stored prefix of a prompt, ready to be continued.
 
         token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
-        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError.
+        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError.
 
             with cache.lookup(ids) as hit:
                 out = model(hit.suffix, past_key_values=hit.kv, use_cache=True)
                 hit.store()
         """
+        if room < 0:
+            raise ValueError(f"room={room}: give the number of tokens to come after the prompt, 0 or more")
         tokens = as_tokens(token_ids, vocab_size=self._vocab_size, attention_mask=attention_mask)
         hit = self._lookup(tokens, adapter, salt, room)
         try:
@@ -158,16 +167,24 @@ class PromptCache(ABC):
     ) -> Generation:
         """`model.generate` through the cache. Prompt and answer are stored, so that the next turn of a chat hits.
 
-        options: further arguments of `model.generate`, e.g. do_sample=False. Raises what `lookup` raises, and
-        BatchError for options that make several sequences of one.
+        options: further arguments of `model.generate`, e.g. do_sample=False. Raises what `lookup` raises,
+        BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
         """
+        if options.get("use_cache") is False:
+            raise OptionError("use_cache=False: without KV there is nothing to reuse; leave the option out")
+        for name in _RUN_THE_PROMPT_AGAIN:
+            if options.get(name) is not None:
+                raise OptionError(
+                    f"{name}: transformers' assisted decoding runs the whole prompt over KV that holds its beginning "
+                    "already, and answers wrongly; leave the option out, or call model.generate without this cache"
+                )
         for name in ("num_beams", "num_return_sequences"):
             if options.get(name, 1) != 1:
                 raise BatchError(f"{name}={options[name]}: a prefix cache serves one sequence at a time; use {name}=1")
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
         ) as hit:
-            prompt = torch.from_numpy(hit.prompt).unsqueeze(0).to(hit.suffix.device)
+            prompt = self.suffix_of(hit.prompt, 0)
             generate: Any = self.model.generate
             output = generate(
                 prompt,
@@ -182,8 +199,9 @@ class PromptCache(ABC):
             return Generation(sequences, len(hit.prompt), hit.length, stored)
 
     def suffix_of(self, tokens: TokenArray, length: int) -> torch.Tensor:
-        """[1, n - length] on the model's device."""
-        return torch.from_numpy(tokens[length:]).unsqueeze(0).to(self.model.device)
+        """[1, n - length] on the model's device, in memory of its own: who writes to it does not change the key."""
+        with torch.inference_mode(mode=False):  # a caller may train on it later, outside the mode of this lookup
+            return torch.tensor(tokens[length:], device=self.model.device).unsqueeze(0)
 
 
 def require_length(kv: Cache, tokens: int) -> None:

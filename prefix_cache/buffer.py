@@ -237,6 +237,18 @@ class RequestCache(Cache):
         for layer in self._own:
             layer.attach(buffer, length)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestCache:
+        """An independent continuation, as `copy.deepcopy(past_key_values)` is meant; it outlives the hit."""
+        buffer = self.held()
+        twin = KVBuffer(buffer.layout, buffer.capacity)
+        for mine, other in zip(twin.slabs, buffer.slabs, strict=True):
+            mine.copy_(other)
+        copied = RequestCache(twin, 0)
+        memo[id(self)] = copied
+        for mine_layer, other_layer in zip(copied._own, self._own, strict=True):
+            mine_layer.attach(twin, other_layer.length)
+        return copied
+
     def held(self) -> KVBuffer:
         """The buffer. Raises ReleasedError after `release`."""
         if self.buffer is None:

@@ -23,13 +23,13 @@ from prefix_cache.errors import (
     UnsupportedModelError,
 )
 from prefix_cache.fingerprint import ModelFingerprint
-from prefix_cache.layout import Layout, layout_of, probe
+from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_two_way
 from prefix_cache.namespace import Namespace
 from prefix_cache.pool import BufferPool
 from prefix_cache.prompt import TokenIds, as_tokens
 from prefix_cache.run import KVRun, copy_of, gather
 from prefix_cache.tokens import TokenArray
-from prefix_cache.tree import Node, RadixTree
+from prefix_cache.tree import Match, Node, RadixTree
 
 _IDLE_SHARE = 4  # idle buffers may hold at most 1/4 of the budget
 _POSITIONS_THAT_MOVE = ("dynamic", "longrope")  # RoPE whose angles depend on the total length
@@ -96,11 +96,13 @@ class PrefixCache(PromptCache):
             path = match.node.path()
             buffer = self._pool.take(self._layout, path, length, len(tokens) + room)
             copied = buffer.fill(path, length)
+            hit.kv = RequestCache(buffer, length)
+            hit.suffix = self.suffix_of(tokens, length)
+            # Nothing below can fail, so that no pin is left behind by a hit that nobody received.
             self._tree.touch(match.node)
             self._tree.pin(match.node)
             self._in_use.add(buffer)
             hit.node = match.node
-            hit.kv = RequestCache(buffer, length)
             self._add(
                 requests=1,
                 prompt_tokens=len(tokens),
@@ -110,20 +112,21 @@ class PrefixCache(PromptCache):
                 copied_bytes=copied,
                 recycled_hits=int(length > 0 and copied == 0),
             )
-        hit.suffix = self.suffix_of(tokens, length)
         return hit
 
     def _store(self, hit: PrefixHit, token_ids: TokenIds | None) -> int:
         tokens = hit.prompt if token_ids is None else as_tokens(token_ids, vocab_size=self._vocab_size)
-        if (tokens[: hit.length] != hit.prompt[: hit.length]).any():
-            raise PromptError(
-                f"the token ids to store differ from the prompt within its first {hit.length} tokens, whose KV was "
-                "reused; store the ids of what the model has really run"
-            )
         with self._lock:
             if hit.node is None:
                 raise ReleasedError("store() after the `with cache.lookup(...)` block has ended; store inside it")
-            if self._current_model() != hit.namespace.model:
+            # What was cropped away may have been replaced by other tokens.
+            reused = min(hit.length, hit.kv.held().known, len(tokens))
+            if (tokens[:reused] != hit.prompt[:reused]).any():
+                raise PromptError(
+                    f"the token ids to store differ from the prompt within its first {reused} tokens, whose KV was "
+                    "reused; store the ids of what the model has really run"
+                )
+            if self.model.training or self._current_model() != hit.namespace.model:
                 raise ModelChangedError(
                     "the model's weights, adapter or mode changed between lookup and store; nothing was stored, "
                     "because nobody knows which weights this KV belongs to. Look up again."
@@ -131,7 +134,7 @@ class PrefixCache(PromptCache):
             buffer = hit.kv.held()
             require_length(hit.kv, len(tokens))
             node, stored_before = self._insert(
-                hit.namespace, tokens, lambda start, stop: copy_of(buffer.slabs, start, stop)
+                hit.namespace, tokens, lambda start, stop: copy_of(buffer.slabs, start, stop), hit
             )
             if node is None:
                 return 0
@@ -150,7 +153,9 @@ class PrefixCache(PromptCache):
             self._add(grown_bytes=hit.kv.grown_nbytes)
             buffer = hit.kv.release()
             self._in_use.discard(buffer)
-            if buffer.layout is self._layout and hit.namespace.model == self._model_name:
+            if hit.namespace.model != self._model_name:
+                self._drop_outdated()  # what this hit had pinned when the model changed
+            elif buffer.layout is self._layout:
                 self._pool.give(buffer, self._idle_room())
             self._note_peak(self._tree.nbytes)
 
@@ -243,35 +248,73 @@ class PrefixCache(PromptCache):
         """Name of the model's present state; when it has changed, everything stored under the old one is dropped."""
         name = self._fingerprint.current()
         if name != self._model_name:
+            self._layout = self._probe()  # first: a model that cannot run yet must be probed again next time
             self._model_name = name
             self._pool.clear()
-            self._add(evicted_tokens=self._tree.drop(keep=lambda namespace: namespace.model == name))
-            self._layout = self._probe()
+            self._drop_outdated()
         return name
 
+    def _drop_outdated(self) -> None:
+        dropped = self._tree.drop(keep=lambda namespace: namespace.model == self._model_name)
+        self._add(evicted_tokens=dropped)
+
     def _probe(self) -> Layout:
+        name = type(self.model).__name__
+        refuse_layers(DynamicCache(config=self.model.config), name)
+        cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
+        layout = probe(cache, name)
+        refuse_two_way(cache, other, name)
+        return layout
+
+    @torch.no_grad()
+    def _kv_of(self, tokens: list[int]) -> DynamicCache:
         cache = DynamicCache(config=self.model.config)
-        token = torch.zeros((1, 1), dtype=torch.long, device=self.model.device)
-        with torch.no_grad():
-            self.model(token, use_cache=True, **{self.kv_argument: cache}, **self._last_only)
-        return probe(cache, type(self.model).__name__)
+        ids = torch.tensor([tokens], device=self.model.device)
+        self.model(ids, use_cache=True, **{self.kv_argument: cache}, **self._last_only)
+        return cache
 
     def _insert(
-        self, namespace: Namespace, tokens: TokenArray, make: Callable[[int, int], KVRun]
+        self,
+        namespace: Namespace,
+        tokens: TokenArray,
+        make: Callable[[int, int], KVRun],
+        hit: PrefixHit | None = None,
     ) -> tuple[Node[KVRun] | None, int]:
         match = self._tree.match(namespace, tokens)
         missing = len(tokens) - match.length
+        needed = missing * self._layout.nbytes_per_token
         self._tree.pin(match.node)  # making room must not evict what the new run hangs on
         try:
-            if not self._make_room(missing * self._layout.nbytes_per_token):
-                self._add(refused_tokens=missing)
-                return None, match.length
+            fits = self._make_room(needed)
         finally:
             self._tree.unpin(match.node)
+        if not fits and match.length:
+            fits = self._make_room_behind(match, needed, hit)
+        if not fits:
+            self._add(refused_tokens=missing)
+            return None, match.length
         node, before = self._tree.insert(namespace, tokens, make)
         self._add(stored_tokens=len(tokens) - before)
         self._note_peak(self._tree.transient_nbytes)
         return node, before
+
+    def _make_room_behind(self, match: Match[KVRun], needed: int, hit: PrefixHit | None) -> bool:
+        """Make room by giving up what the matched run holds beyond the match, which its pin has kept so far."""
+        assert self._budget is not None
+        front_nbytes = match.length * self._layout.nbytes_per_token
+        if match.length == match.node.end or front_nbytes + needed > self._budget:
+            return False
+        front = self._tree.cut(match.node, match.length)
+        self._note_peak(self._tree.transient_nbytes)
+        if hit is not None and hit.node is match.node and hit.matched <= front.end:
+            self._tree.pin(front)
+            self._tree.unpin(match.node)
+            hit.node = front
+        self._tree.pin(front)
+        try:
+            return self._make_room(needed)
+        finally:
+            self._tree.unpin(front)
 
     def _make_room(self, needed: int) -> bool:
         """Evict until `needed` more bytes fit. False, with nothing lost, where that cannot be reached."""
@@ -314,7 +357,7 @@ def _refuse_model(model: PreTrainedModel) -> None:
     for parameters in [rope, *(part for part in rope.values() if isinstance(part, dict))]:
         if parameters.get("rope_type") in _POSITIONS_THAT_MOVE:
             raise UnsupportedModelError(
-                f"{name} uses RoPE of type {parameters['rope_type']!r}: a key depends on the length of the whole prompt, "
+                f"{name} uses RoPE of type {parameters['rope_type']!r}: keys depend on the length of the whole prompt, "
                 "so that KV of a shorter one cannot be reused. Serve this model through NullPrefixCache."
             )
 

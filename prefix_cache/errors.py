@@ -15,6 +15,10 @@ class BatchError(PrefixCacheError, ValueError):
     """More than one different row: a prefix cache serves one sequence at a time."""
 
 
+class OptionError(PrefixCacheError, ValueError):
+    """A generation option under which the KV of a hit would be bypassed or written twice."""
+
+
 class PaddingError(PrefixCacheError, ValueError):
     """The attention mask hides tokens: positions would differ from those of the stored KV."""
 

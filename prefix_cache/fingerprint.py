@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ import numpy.typing as npt
 import torch
 
 _SAMPLES = 8  # elements per tensor; each is a cache miss on every lookup
-_ADAPTER_STATE = ("_active_adapter", "_disable_adapters", "active_adapter", "merged_adapters")
+_ADAPTER_STATE = ("_active_adapter", "_disable_adapters", "active_adapter", "merged_adapters", "scaling")
+_ADAPTER_LAYER = ("_active_adapter", "active_adapter")  # a module with one of these belongs to an adapter library
 _models = itertools.count(1)
 
 
@@ -63,6 +63,12 @@ class ModelFingerprint:
                         self._hashed.append((tensor, _content(tensor)))
                     elif (view := _sample(tensor)) is not None:
                         views.setdefault(view.shape[1], []).append(view)
+        self._adapters = [
+            (vars(module), name)
+            for module in self._model.modules()
+            if any(mark in vars(module) for mark in _ADAPTER_LAYER)
+            for name in _ADAPTER_STATE
+        ]
         self._views = tuple(views.values())
         self._sampled = self._read_samples()
         self._modes = self._read_modes()
@@ -91,14 +97,8 @@ class ModelFingerprint:
 
     def _read_modes(self) -> tuple[Any, ...]:
         config = getattr(self._model, "config", None)
-        return (getattr(config, "_attn_implementation", None), *map(repr, self._adapter_states()))
-
-    def _adapter_states(self) -> Iterator[Any]:
-        if not getattr(self._model, "_hf_peft_config_loaded", False) and not hasattr(self._model, "peft_config"):
-            return
-        for module in self._model.modules():
-            state = vars(module)
-            yield from (state[name] for name in _ADAPTER_STATE if name in state)
+        adapters = [repr(state.get(name)) for state, name in self._adapters]
+        return (getattr(config, "_attn_implementation", None), *adapters)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -107,14 +107,14 @@ def _version(tensor: torch.Tensor) -> int:
 
 def _sample(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
     """Bytes of a few elements spread over a CPU tensor, as a view that sees later writes."""
-    if (
-        tensor.device.type != "cpu"
-        or tensor.layout is not torch.strided
-        or not tensor.is_contiguous()
-        or not tensor.numel()
-    ):
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
         return None
-    raw = tensor.detach().view(-1).view(torch.uint8).numpy()
+    dense = tensor.detach()
+    if not dense.is_contiguous():  # transposed: its elements in the order in which they lie in memory
+        dense = dense.permute(sorted(range(dense.dim()), key=dense.stride, reverse=True))
+    if not dense.is_contiguous():
+        return None
+    raw = dense.view(-1).view(torch.uint8).numpy()
     width = tensor.element_size()
     step = max(1, tensor.numel() // _SAMPLES)
     # Column 0..width-1 of every step-th element; a strided view, nothing is copied until it is read.

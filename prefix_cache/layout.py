@@ -87,18 +87,25 @@ def layout_of(tensors: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Layout:
 _KEEPS_ALL_POSITIONS = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
-def probe(cache: Cache, model_name: str) -> Layout:
-    """Layout of the cache that a model has just filled with one token.
-
-    Raises UnsupportedModelError, naming the layer, where its state cannot be cut at an arbitrary length.
-    """
-    tensors = []
+def refuse_layers(cache: Cache, model_name: str) -> None:
+    """Raise UnsupportedModelError, naming the layer, where its state cannot be cut at an arbitrary length."""
     for index, layer in enumerate(cache.layers):
         if not isinstance(layer, DynamicLayer) or type(layer) not in _KEEPS_ALL_POSITIONS:
             raise UnsupportedModelError(
                 f"{model_name}: layer {index} keeps its state in a {type(layer).__name__}, which cannot be cut at an "
                 "arbitrary length; a prefix cache would answer wrongly. Serve this model through NullPrefixCache."
             )
+
+
+def probe(cache: Cache, model_name: str) -> Layout:
+    """Layout of the cache that a model has just filled with one token.
+
+    Raises UnsupportedModelError, naming the layer, where its state cannot be cut at an arbitrary length.
+    """
+    refuse_layers(cache, model_name)
+    tensors = []
+    for index, layer in enumerate(cache.layers):
+        assert isinstance(layer, DynamicLayer)
         if not isinstance(layer.keys, torch.Tensor) or not isinstance(layer.values, torch.Tensor):
             raise UnsupportedModelError(
                 f"{model_name}: layer {index} keeps no KV of its own (shared between layers); "
@@ -110,3 +117,24 @@ def probe(cache: Cache, model_name: str) -> Layout:
             f"{model_name} filled no KV cache; a prefix cache needs a decoder with attention layers."
         )
     return layout_of(tensors)
+
+
+def refuse_two_way(one: Cache, other: Cache, model_name: str) -> None:
+    """Raise UnsupportedModelError where the KV of the first token depends on the second.
+
+    one, other: filled with two tokens each, of which only the second differs.
+    """
+    for index, (a, b) in enumerate(zip(one.layers, other.layers, strict=True)):
+        assert isinstance(a, DynamicLayer)
+        assert isinstance(b, DynamicLayer)
+        for mine, theirs in ((a.keys, b.keys), (a.values, b.values)):
+            assert mine is not None
+            assert theirs is not None
+            first, same = mine[:, :, 0].float(), theirs[:, :, 0].float()
+            # Equal shapes give equal bits, but for experts, whose share of tokens (and so the rounding) may differ.
+            rounding = 16 * torch.finfo(mine.dtype).eps * float(first.abs().max())
+            if float((first - same).abs().max()) > rounding:
+                raise UnsupportedModelError(
+                    f"{model_name}: in layer {index} the KV of a token depends on the tokens after it (attention in "
+                    "both directions), so that a prefix has no KV of its own. Serve this model through NullPrefixCache."
+                )

@@ -205,6 +205,16 @@ class RadixTree(Generic[P]):
         self.touch(node)
         return node, length
 
+    def cut(self, node: Node[P], end: int) -> Node[P]:
+        """The node that ends at position `end` of `node`'s run; splits the run where that is inside it.
+
+        Every pin stays with the back part, which is the same object as before.
+        """
+        if end == node.end:
+            return node
+        self.transient_nbytes = self.nbytes
+        return self._split(node, end - node.start)
+
     def pop_lru(self) -> Node[P] | None:
         """Remove the least recently used leaf that is not pinned and return it, or None.
 
