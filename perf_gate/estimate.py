@@ -49,9 +49,7 @@ class Spread:
     def at(self, index: int) -> Spread:
         """The spread of one scenario alone, keeping the axis."""
         part = slice(index, index + 1)
-        return Spread(
-            self.mean[..., part], self.variance[..., part], self.count[..., part], self.df[..., part]
-        )
+        return Spread(self.mean[..., part], self.variance[..., part], self.count[..., part], self.df[..., part])
 
 
 def spread(values: Sequence[ArrayLike]) -> Spread:
@@ -110,6 +108,10 @@ def moderate(side: Spread, shared: ArrayLike) -> Spread:
     here the same workers visit all of them, so variances err together and agree by more than they should.
     The total is therefore capped at sum(d) / (1 + (G - 1) * shared), what the run really holds.
 
+    Only variances that come out higher are replaced. A variance that is too low by chance is what a false
+    alarm stands on; a scenario that is truly noisier than its kind (a larger model) must keep its own, or
+    it alarms several times as often as promised.
+
     shared: (...), from `coupling`. Fewer than three scenarios are left as they are: nothing to learn a
     prior from.
     """
@@ -130,7 +132,13 @@ def moderate(side: Spread, shared: ArrayLike) -> Spread:
     prior = np.where(heterogeneous, fitted, pooled)
     prior_df = np.clip(2 * half_prior, 0.0, np.maximum(cap - side.df, 0.0))
     variance = (prior_df * prior + side.df * side.variance) / (prior_df + side.df)
-    return Spread(side.mean, variance, side.count, side.df + prior_df)
+    raised = variance > side.variance
+    return Spread(
+        side.mean,
+        np.where(raised, variance, side.variance),
+        side.count,
+        np.where(raised, side.df + prior_df, side.df),
+    )
 
 
 @dataclass(frozen=True)
