@@ -184,7 +184,7 @@ class PromptCache(ABC):
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
         ) as hit:
-            prompt = self.suffix_of(hit.prompt, 0)
+            prompt = self.suffix_of(hit.prompt, 0, hit.suffix.device)
             generate: Any = self.model.generate
             output = generate(
                 prompt,
@@ -198,10 +198,10 @@ class PromptCache(ABC):
             stored = hit.store(sequences[0, : hit.kv.get_seq_length()])
             return Generation(sequences, len(hit.prompt), hit.length, stored)
 
-    def suffix_of(self, tokens: TokenArray, length: int) -> torch.Tensor:
-        """[1, n - length] on the model's device, in memory of its own: who writes to it does not change the key."""
+    def suffix_of(self, tokens: TokenArray, length: int, device: torch.device) -> torch.Tensor:
+        """[1, n - length], in memory of its own: who writes to it does not change the key."""
         with torch.inference_mode(mode=False):  # a caller may train on it later, outside the mode of this lookup
-            return torch.tensor(tokens[length:], device=self.model.device).unsqueeze(0)
+            return torch.tensor(tokens[None, length:], device=device)
 
 
 def require_length(kv: Cache, tokens: int) -> None:

@@ -23,6 +23,7 @@ _RELEASED = "this KV was handed back when its `with cache.lookup(...)` block end
 class KVBuffer:
     """Slabs with room for `capacity` tokens.
 
+    layers: views (keys, values) of the slabs, each [1, heads, capacity, head dim]; made once, not for every request.
     segments: which stored runs the first positions are bit-equal copies of. Everything behind them is scratch.
     recycled: a request has already profited from what an earlier one left here.
     """
@@ -30,7 +31,9 @@ class KVBuffer:
     def __init__(self, layout: Layout, capacity: int) -> None:
         self.layout = layout
         self.capacity = capacity
-        self.slabs = layout.allocate(capacity)
+        self.slabs: tuple[torch.Tensor, ...] = ()
+        self.layers: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
+        self._hold(layout.allocate(capacity))
         self.segments: tuple[Segment, ...] = ()
         self.recycled = False
 
@@ -86,7 +89,15 @@ class KVBuffer:
         larger = self.layout.allocate(capacity)
         for old, new in zip(self.slabs, larger, strict=True):
             new[:, :, :keep].copy_(old[:, :, :keep])
-        self.slabs, self.capacity = larger, capacity
+        self.capacity = capacity
+        self._hold(larger)
+
+    def _hold(self, slabs: tuple[torch.Tensor, ...]) -> None:
+        self.slabs = slabs
+        self.layers = tuple(
+            (slabs[key.slab][key.row].unsqueeze(0), slabs[value.slab][value.row].unsqueeze(0))
+            for key, value in zip(self.layout.keys, self.layout.values, strict=True)
+        )
 
 
 def segments_of(path: list[Node[KVRun]], length: int) -> tuple[Segment, ...]:
@@ -101,15 +112,13 @@ def segments_of(path: list[Node[KVRun]], length: int) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-class BufferLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transformers' own __init_subclass__
+class BufferLayer(CacheLayerMixin):
     """One layer of a request's KV: `update` writes behind what is there, in place, and returns views."""
 
     is_sliding = False
     is_croppable = True
 
     def __init__(self, owner: RequestCache, index: int) -> None:
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
         self.is_initialized = True
         self.length = 0
         self._owner = weakref.ref(owner)  # no cycle: a request's KV is freed at once, not by the collector
@@ -119,21 +128,22 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
 
     def attach(self, buffer: KVBuffer, length: int) -> None:
         """Point at this layer's rows of the buffer's slabs; the first `length` positions count as present."""
-        key_slot, value_slot = buffer.layout.keys[self._index], buffer.layout.values[self._index]
-        self._all_keys = buffer.slabs[key_slot.slab][key_slot.row].unsqueeze(0)
-        self._all_values = buffer.slabs[value_slot.slab][value_slot.row].unsqueeze(0)
-        self._show(length)
+        self._all_keys, self._all_values = buffer.layers[self._index]
+        self.length = length
 
     def detach(self) -> None:
         """Let go of the buffer; any further use raises."""
-        self._all_keys = self._all_values = self.keys = self.values = None
+        self._all_keys = self._all_values = None
 
-    def _show(self, length: int) -> None:
-        assert self._all_keys is not None
-        assert self._all_values is not None
-        self.length = length
-        self.keys = self._all_keys.narrow(2, 0, length)
-        self.values = self._all_values.narrow(2, 0, length)
+    @property
+    def keys(self) -> torch.Tensor | None:  # type: ignore[override]  # an attribute there; made when asked for here
+        """[1, heads, length, head dim]; None after the request has ended."""
+        return None if self._all_keys is None else self._all_keys.narrow(2, 0, self.length)
+
+    @property
+    def values(self) -> torch.Tensor | None:  # type: ignore[override]
+        """See keys."""
+        return None if self._all_values is None else self._all_values.narrow(2, 0, self.length)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing to do: the buffer was there first."""
@@ -162,10 +172,8 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
             self._request().grow(stop)
         self._all_keys.narrow(2, start, new).copy_(key_states.detach())
         self._all_values.narrow(2, start, new).copy_(value_states.detach())
-        self._show(stop)
-        assert self.keys is not None
-        assert self.values is not None
-        return self.keys, self.values
+        self.length = stop
+        return self._all_keys.narrow(2, 0, stop), self._all_values.narrow(2, 0, stop)
 
     def get_seq_length(self) -> int:
         """Positions present."""
@@ -187,7 +195,7 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
             raise ReleasedError(_RELEASED)
         length = max(0, self.length + tokens_to_remove)
         self._request().forget_from(length)
-        self._show(length)
+        self.length = length
 
     def reset(self) -> None:
         """Forget every position."""

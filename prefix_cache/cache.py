@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -74,7 +73,8 @@ class PrefixCache(PromptCache):
         self._tree: RadixTree[KVRun] = RadixTree()
         self._pool = BufferPool(idle_buffers)
         self._in_use: set[KVBuffer] = set()
-        self._count = Counters()
+        self._tally: defaultdict[str, int] = defaultdict(int)
+        self._peak_bytes = 0
         self._fingerprint = ModelFingerprint(model)
         self._model_name = self._fingerprint.current()
         self._layout = self._probe()
@@ -97,7 +97,7 @@ class PrefixCache(PromptCache):
             buffer = self._pool.take(self._layout, path, length, len(tokens) + room)
             copied = buffer.fill(path, length)
             hit.kv = RequestCache(buffer, length)
-            hit.suffix = self.suffix_of(tokens, length)
+            hit.suffix = self.suffix_of(tokens, length, self._device)
             # Nothing below can fail, so that no pin is left behind by a hit that nobody received.
             self._tree.touch(match.node)
             self._tree.pin(match.node)
@@ -126,7 +126,8 @@ class PrefixCache(PromptCache):
                     f"the token ids to store differ from the prompt within its first {reused} tokens, whose KV was "
                     "reused; store the ids of what the model has really run"
                 )
-            if self.model.training or self._current_model() != hit.namespace.model:
+            # A change that this cheap look misses is noticed by the next lookup, which drops what is stored here.
+            if self.model.training or hit.namespace.model != self._model_name or self._fingerprint.written_to():
                 raise ModelChangedError(
                     "the model's weights, adapter or mode changed between lookup and store; nothing was stored, "
                     "because nobody knows which weights this KV belongs to. Look up again."
@@ -181,8 +182,9 @@ class PrefixCache(PromptCache):
     def counters(self) -> Counters:
         """A consistent snapshot."""
         with self._lock:
-            return replace(
-                self._count,
+            return Counters(
+                **self._tally,
+                peak_bytes=self._peak_bytes,
                 tokens_live=self._tree.tokens,
                 stored_bytes_live=self._tree.nbytes,
                 idle_bytes_live=self._pool.nbytes,
@@ -261,6 +263,7 @@ class PrefixCache(PromptCache):
     def _probe(self) -> Layout:
         name = type(self.model).__name__
         refuse_layers(DynamicCache(config=self.model.config), name)
+        self._device = self.model.device  # walks the model: too slow for every request
         cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
         layout = probe(cache, name)
         refuse_two_way(cache, other, name)
@@ -290,10 +293,11 @@ class PrefixCache(PromptCache):
             self._tree.unpin(match.node)
         if not fits and match.length:
             fits = self._make_room_behind(match, needed, hit)
+            match = self._tree.match(namespace, tokens)
         if not fits:
             self._add(refused_tokens=missing)
             return None, match.length
-        node, before = self._tree.insert(namespace, tokens, make)
+        node, before = self._tree.insert(namespace, tokens, make, match)
         self._add(stored_tokens=len(tokens) - before)
         self._note_peak(self._tree.transient_nbytes)
         return node, before
@@ -340,12 +344,11 @@ class PrefixCache(PromptCache):
 
     def _note_peak(self, stored: int) -> None:
         peak = stored + self._pool.nbytes
-        if peak > self._count.peak_bytes:
-            self._count = replace(self._count, peak_bytes=peak)
+        self._peak_bytes = max(self._peak_bytes, peak)
 
     def _add(self, **by: int) -> None:
-        values: dict[str, Any] = {name: getattr(self._count, name) + more for name, more in by.items()}
-        self._count = replace(self._count, **values)
+        for name, more in by.items():
+            self._tally[name] += more
 
 
 def _refuse_model(model: PreTrainedModel) -> None:

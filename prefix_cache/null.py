@@ -16,7 +16,7 @@ class _Miss(Hit):
         self.length = self.matched = 0
         self.kv = DynamicCache(config=cache.model.config)
         self.prompt = tokens
-        self.suffix = cache.suffix_of(tokens, 0)
+        self.suffix = cache.suffix_of(tokens, 0, cache.model.device)
 
     def store(self, token_ids: TokenIds | None = None) -> int:
         del token_ids

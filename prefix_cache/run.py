@@ -41,7 +41,9 @@ class KVRun:
 def copy_of(slabs: Sequence[torch.Tensor], start: int, stop: int) -> KVRun:
     """Own copy of positions start..stop of `slabs`."""
     with torch.inference_mode(mode=False):
-        return KVRun(tuple(slab[:, :, start:stop].clone(memory_format=torch.contiguous_format) for slab in slabs))
+        return KVRun(
+            tuple(slab.narrow(2, start, stop - start).clone(memory_format=torch.contiguous_format) for slab in slabs)
+        )
 
 
 @torch.no_grad()

@@ -180,13 +180,21 @@ class RadixTree(Generic[P]):
             if not node.pins:
                 self._pinned.discard(node)
 
-    def insert(self, namespace: Namespace, tokens: TokenArray, make: Callable[[int, int], P]) -> tuple[Node[P], int]:
+    def insert(
+        self,
+        namespace: Namespace,
+        tokens: TokenArray,
+        make: Callable[[int, int], P],
+        match: Match[P] | None = None,
+    ) -> tuple[Node[P], int]:
         """Store what is missing of `tokens`; `make(a, b)` builds the payload of positions a..b.
+
+        match: of these tokens, where the caller has it already and nothing below it has changed since.
 
         Returns the node that ends exactly at len(tokens) or holds that position inside its run, and the number of
         tokens that were stored already. `make` is called at most once, before anything is changed.
         """
-        length, node, _ = self.match(namespace, tokens)
+        length, node, _ = match if match is not None else self.match(namespace, tokens)
         self.transient_nbytes = self.nbytes
         if length < len(tokens):
             run = tokens[length:].copy()
