@@ -26,7 +26,7 @@ class Batch:
         self._crew = crew
 
     def open(self, evidence: Evidence, seeds: Sequence[int], warmups: int) -> None:
-        """Let all workers open and count the scenario, side by side; one seed per worker."""
+        """Let all workers open the scenario, side by side; one seed per worker."""
         scenario = evidence.task.scenario
         kind = type(scenario)
         details = {
@@ -38,8 +38,11 @@ class Batch:
         }
         each = [{**details, "seed": seed} for seed in seeds]
         self._side_by_side(evidence, "open", each, lambda _, answer: evidence.costs(answer["cost"]))
-        none: list[dict[str, object]] = [{} for _ in seeds]
-        self._side_by_side(evidence, "count", none, lambda _, answer: evidence.count(answer["exact"]))
+
+    def count(self, evidence: Evidence) -> None:
+        """Let all workers count the scenario, side by side."""
+        each: list[dict[str, object]] = [{} for _ in self.workers]
+        self._side_by_side(evidence, "count", each, lambda _, answer: evidence.count(answer["exact"]))
 
     def rounds(self, worker: Worker, evidence: Evidence, rounds: int) -> None:
         """Let one worker do `rounds` rounds while the others wait."""

@@ -1,11 +1,11 @@
-"""One run of the gate: all scenarios, measured in several fresh workers, until it is decided or the budget
-is spent.
+"""One run of the gate: measures all scenarios in fresh workers until it is decided or the budget is spent.
 
-Workers come in batches of two, which boot side by side; measuring itself is one visit at a time, so that
-nothing of ours disturbs what is measured. The workers of a batch take turns over the scenarios in random
-order and in several passes, which spreads the rounds of a scenario over the life of its worker.
+Workers come in batches of two, which boot side by side. The first two only count, also side by side: counting is
+free of noise, takes long, and would leave its process in another state than those that are timed. Timing is one
+visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over the
+scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
 
-Every worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
+Every timed worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
 row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
 alone would boot at the full price for a fraction of the evidence.
 """
@@ -30,6 +30,7 @@ Thing = TypeVar("Thing")
 BATCH = 2
 # Part of the budget that is planned for; the rest absorbs what a busy machine adds.
 PLANNED = 0.9
+NOTHING_LEFT = "no scenario is left that could be measured"
 
 
 class CampaignError(Exception):
@@ -73,12 +74,14 @@ class Plan:
 class Log:
     """What a campaign did.
 
-    boot: wall seconds from start to opened, per batch. rounds: scenario -> recorded rounds in each worker.
-    workers: complete ones. lost: one text per worker that was lost. look: number of the look that ended it
+    counting: scenario -> wall seconds of opening and counting it, in two workers side by side.
+    boot: wall seconds from start to opened, per timed batch. rounds: scenario -> recorded rounds in each worker.
+    workers: timed ones. lost: one text per worker that was lost. look: number of the look that ended it
     (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
     """
 
     boot: tuple[float, ...]
+    counting: Mapping[str, float]
     rounds: Mapping[str, int]
     workers: int
     lost: tuple[str, ...]
@@ -126,6 +129,8 @@ class Campaign:
         self._complete: list[int] = []
         self._lost: list[str] = []
         self._boot: list[float] = []
+        self._counting: dict[str, float] = {}
+        self._counted_at = 0.0
 
     def run(self, undecided: Undecided | None = None) -> Outcome:
         """Measure until nothing is undecided, the most workers are reached, or the budget is spent.
@@ -140,6 +145,7 @@ class Campaign:
             look, stopped = self._measure(crew, undecided, began)
         log = Log(
             boot=tuple(self._boot),
+            counting=dict(self._counting),
             rounds=dict(self._rounds),
             workers=len(self._complete),
             lost=tuple(self._lost),
@@ -150,75 +156,96 @@ class Campaign:
         return Outcome(self._measurements(), log)
 
     def _measure(self, crew: Crew, undecided: Undecided | None, began: float) -> tuple[int, str]:
-        looks = (BATCH,) if self._plan.exact else self._plan.looks
+        self._count(crew, began)
+        if self._plan.exact or not self._timed():
+            return 1, "all was counted" if self._valid() else NOTHING_LEFT
         longest = 0.0
+        looks = self._plan.looks
         for look, target in enumerate(looks, start=1):
             while len(self._complete) < target:
                 spent = time.perf_counter() - began
                 if len(self._complete) >= looks[0] and spent + longest > self._plan.budget:
                     return look, f"the budget of {self._plan.budget:g} s was spent"
                 batch_began = time.perf_counter()
-                self._batch(crew, began)
+                self._time(crew, began)
                 longest = max(longest, time.perf_counter() - batch_began)
-                if not self._valid():
-                    return look, "no scenario is left that could be measured"
-            if self._plan.exact or not any(task.scenario.arms for task in self._tasks()):
-                return look, "all was counted"
+                if not self._timed():
+                    return look, NOTHING_LEFT
             if undecided is not None and look < len(looks) and not undecided(self._measurements(), look):
                 return look, "all was decided"
         return len(looks), "all workers were measured"
 
-    def _tasks(self) -> list[Task]:
-        return [evidence.task for evidence in self._evidence.values()]
-
     def _valid(self) -> list[Evidence]:
         return [evidence for evidence in self._evidence.values() if evidence.invalid is None]
 
-    def _wanted(self) -> list[Evidence]:
-        """What a further worker has to open: what is timed, or was not yet counted by two workers."""
-        return [evidence for evidence in self._valid() if evidence.task.scenario.arms or len(evidence.counted) < BATCH]
+    def _timed(self) -> list[Evidence]:
+        return [evidence for evidence in self._valid() if evidence.task.scenario.arms]
+
+    def _uncounted(self) -> list[Evidence]:
+        return [evidence for evidence in self._valid() if len(evidence.counted) < BATCH]
 
     def _measurements(self) -> tuple[Measurement, ...]:
         return tuple(evidence.measurement(self._complete) for evidence in self._evidence.values())
 
-    def _batch(self, crew: Crew, began: float) -> None:
-        """Boot two workers, let them prepare side by side, then measure in turns; dismiss them."""
-        batch_began = time.perf_counter()
-        self._progress.update(phase="starting", worker=len(self._complete) + 1, seconds=batch_began - began)
+    def _hire(self, crew: Crew) -> Batch:
         try:
-            batch = Batch(crew, crew.hire([self._side] * BATCH))
+            return Batch(crew, crew.hire([self._side] * BATCH))
         except LostWorkerError as error:
             raise CampaignError(f"the workers do not start: {error}") from error
-        for evidence in self._shuffled(self._wanted()):
-            self._progress.update(phase="preparing", scenario=evidence.task.name, seconds=time.perf_counter() - began)
-            seeds = [self._random.randrange(2**32) for _ in batch.workers]
-            batch.open(evidence, seeds, 0 if self._plan.exact else self._plan.warmups)
-        self._boot.append(time.perf_counter() - batch_began)
-        if not self._plan.exact:
-            if not self._rounds:
-                self._share_out(self._boot[0])
-            for turn in range(self._plan.passes):
-                for evidence in self._shuffled(self._valid()):
-                    self._visit(batch, evidence, turn, began)
-        for evidence in self._evidence.values():
+
+    def _count(self, crew: Crew, began: float) -> None:
+        """Let two workers count everything; two more where one of them was lost on the way."""
+        while self._uncounted():
+            self._progress.update(phase="starting to count", seconds=time.perf_counter() - began)
+            batch = self._hire(crew)
+            for evidence in self._shuffled(self._uncounted()):
+                start = time.perf_counter()
+                self._progress.update(phase="counting", scenario=evidence.task.name, seconds=start - began)
+                batch.open(evidence, self._seeds(batch), warmups=0)
+                batch.count(evidence)
+                batch.close(evidence)
+                self._counting[evidence.task.name] = time.perf_counter() - start
+            self._dismiss(crew, batch)
+        self._counted_at = time.perf_counter() - began
+
+    def _time(self, crew: Crew, began: float) -> None:
+        """Boot two workers, let them open everything side by side, then measure in turns."""
+        start = time.perf_counter()
+        self._progress.update(phase="starting", worker=len(self._complete) + 1, seconds=start - began)
+        batch = self._hire(crew)
+        for evidence in self._shuffled(self._timed()):
+            self._progress.update(phase="opening", scenario=evidence.task.name, seconds=time.perf_counter() - began)
+            batch.open(evidence, self._seeds(batch), self._plan.warmups)
+        self._boot.append(time.perf_counter() - start)
+        if not self._rounds:
+            self._share_out(self._boot[0])
+        for turn in range(self._plan.passes):
+            for evidence in self._shuffled(self._timed()):
+                self._visit(batch, evidence, turn, began)
+        for evidence in self._timed():
             batch.close(evidence)
+        self._dismiss(crew, batch)
+        self._complete.extend(worker.number for worker in batch.workers)
+
+    def _seeds(self, batch: Batch) -> list[int]:
+        return [self._random.randrange(2**32) for _ in batch.workers]
+
+    def _dismiss(self, crew: Crew, batch: Batch) -> None:
+        """Let the batch go; what a lost worker has seen is only a part, and is dropped."""
         for number, reason in batch.lost.items():
             self._lost.append(reason)
             for evidence in self._evidence.values():
                 evidence.drop(number)
-        self._complete.extend(worker.number for worker in batch.workers)
         crew.dismiss(batch.workers)
 
     def _visit(self, batch: Batch, evidence: Evidence, turn: int, began: float) -> None:
         """Let each worker in turn do its share of the scenario's rounds."""
-        if not evidence.task.scenario.arms:
-            return
         total, passes = self._rounds[evidence.task.name], self._plan.passes
         rounds = total * (turn + 1) // passes - total * turn // passes
         for worker in self._shuffled(batch.workers):
             self._progress.update(
                 phase="measuring",
-                worker=worker.number,
+                worker=len(self._complete) + 1 + batch.workers.index(worker),
                 scenario=evidence.task.name,
                 rounds=total,
                 estimate=evidence.measurement(self._complete),
@@ -234,8 +261,8 @@ class Campaign:
         """
         least, most = self._plan.rounds
         workers = self._plan.looks[-1]
-        left = self._plan.budget * PLANNED / workers - boot / BATCH
-        waiting = sorted((e for e in self._valid() if e.task.scenario.arms), key=lambda e: e.round_seconds)
+        left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
+        waiting = sorted(self._timed(), key=lambda evidence: evidence.round_seconds)
         for position, evidence in enumerate(waiting):
             share = left / (len(waiting) - position)
             cost = max(evidence.round_seconds, 1e-6)

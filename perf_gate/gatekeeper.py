@@ -317,9 +317,10 @@ class Gatekeeper:
         lines = []
         if self._log is not None:
             log = self._log
-            lines.append(
-                f"measured {len(self._measured)} scenarios in {log.workers} workers, {log.seconds:.0f} s: {log.stopped}"
-            )
+            timed = f"timed in {log.workers} workers" if log.workers else "not timed"
+            lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
+            if self._config.get_verbosity() > 0:
+                lines += details(log)
             lines += [f"lost: {text}" for text in log.lost]
         if self._rows:
             lines += table.render(self._rows, width=reporter._tw.fullwidth, color=reporter._tw.hasmarkup).splitlines()
@@ -331,6 +332,15 @@ class Gatekeeper:
         if self._refused is not None:
             lines.append(self._refused)
         return lines
+
+
+def details(log: Log) -> list[str]:
+    """Where the time of a campaign went, the dearest first."""
+    dearest = sorted(log.counting.items(), key=lambda item: -item[1])
+    return [
+        f"booting two workers: {', '.join(f'{seconds:.1f}' for seconds in log.boot) or 'none was timed'} s",
+        *(f"counting {name}: {seconds:.1f} s; {log.rounds.get(name, 0)} rounds a worker" for name, seconds in dearest),
+    ]
 
 
 def nothing_undecided(_now: Sequence[Measurement], _look: int) -> set[str]:

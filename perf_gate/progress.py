@@ -34,7 +34,7 @@ class Stand:
 
     def __str__(self) -> str:
         """One line, the most important first."""
-        parts = [f"{self.phase}, worker {self.worker} of at most {self.workers}"]
+        parts = [self.phase + (f", worker {self.worker} of at most {self.workers}" if self.worker else "")]
         if self.scenario:
             parts.append(self.scenario.rpartition("::")[2])
         if self.rounds:
