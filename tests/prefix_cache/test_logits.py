@@ -291,7 +291,7 @@ def test_dictionary_output(llama, tokens) -> None:
     assert result.sequences.shape == (1, 16)
 
 
-# ---- the KV of a hit, used as assisted decoding and chat loops use a cache ---------------------------------------------
+# ---- the KV of a hit, used as assisted decoding and chat loops use a cache -------------------------------------------
 
 
 def step(model: PreTrainedModel, ids: list[int], kv: object) -> torch.Tensor:
