@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache
 
 from prefix_cache.counters import Counters
 from prefix_cache.errors import BatchError, KeyLengthError, OptionError
+from prefix_cache.mode import ordinary_tensors
 from prefix_cache.prompt import TokenIds, as_tokens
 from prefix_cache.tokens import TokenArray
 
@@ -200,8 +201,8 @@ class PromptCache(ABC):
 
     def suffix_of(self, tokens: TokenArray, length: int, device: torch.device) -> torch.Tensor:
         """[1, n - length], in memory of its own: who writes to it does not change the key."""
-        with torch.inference_mode(mode=False):  # a caller may train on it later, outside the mode of this lookup
-            return torch.tensor(tokens[None, length:], device=device)
+        with ordinary_tensors():  # a caller may train on it later, outside the mode of this lookup
+            return torch.from_numpy(tokens[None, length:].copy()).to(device)
 
 
 def require_length(kv: Cache, tokens: int) -> None:

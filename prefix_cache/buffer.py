@@ -24,6 +24,7 @@ class KVBuffer:
     """Slabs with room for `capacity` tokens.
 
     layers: views (keys, values) of the slabs, each [1, heads, capacity, head dim]; made once, not for every request.
+    nbytes: of the storages.
     segments: which stored runs the first positions are bit-equal copies of. Everything behind them is scratch.
     recycled: a request has already profited from what an earlier one left here.
     """
@@ -36,11 +37,6 @@ class KVBuffer:
         self._hold(layout.allocate(capacity))
         self.segments: tuple[Segment, ...] = ()
         self.recycled = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the storages."""
-        return sum(slab.untyped_storage().nbytes() for slab in self.slabs)
 
     @property
     def known(self) -> int:
@@ -94,6 +90,7 @@ class KVBuffer:
 
     def _hold(self, slabs: tuple[torch.Tensor, ...]) -> None:
         self.slabs = slabs
+        self.nbytes = sum(slab.untyped_storage().nbytes() for slab in slabs)
         self.layers = tuple(
             (slabs[key.slab][key.row].unsqueeze(0), slabs[value.slab][value.row].unsqueeze(0))
             for key, value in zip(self.layout.keys, self.layout.values, strict=True)
@@ -256,6 +253,10 @@ class RequestCache(Cache):
         for mine_layer, other_layer in zip(copied._own, self._own, strict=True):
             mine_layer.attach(twin, other_layer.length)
         return copied
+
+    def holds(self, length: int) -> bool:
+        """Whether every layer has exactly `length` positions."""
+        return all(layer.length == length for layer in self._own)
 
     def held(self) -> KVBuffer:
         """The buffer. Raises ReleasedError after `release`."""

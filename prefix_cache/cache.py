@@ -121,7 +121,7 @@ class PrefixCache(PromptCache):
                 raise ReleasedError("store() after the `with cache.lookup(...)` block has ended; store inside it")
             # What was cropped away may have been replaced by other tokens.
             reused = min(hit.length, hit.kv.held().known, len(tokens))
-            if (tokens[:reused] != hit.prompt[:reused]).any():
+            if token_ids is not None and (tokens[:reused] != hit.prompt[:reused]).any():
                 raise PromptError(
                     f"the token ids to store differ from the prompt within its first {reused} tokens, whose KV was "
                     "reused; store the ids of what the model has really run"
@@ -133,7 +133,8 @@ class PrefixCache(PromptCache):
                     "because nobody knows which weights this KV belongs to. Look up again."
                 )
             buffer = hit.kv.held()
-            require_length(hit.kv, len(tokens))
+            if not hit.kv.holds(len(tokens)):
+                require_length(hit.kv, len(tokens))
             node, stored_before = self._insert(
                 hit.namespace, tokens, lambda start, stop: copy_of(buffer.slabs, start, stop), hit
             )

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_SAMPLES = 8  # elements per tensor; each is a cache miss on every lookup
+_SAMPLES = 3  # elements per tensor; each is a cache miss on every lookup
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters", "active_adapter", "merged_adapters", "scaling")
 _ADAPTER_LAYER = ("_active_adapter", "active_adapter")  # a module with one of these belongs to an adapter library
 _models = itertools.count(1)

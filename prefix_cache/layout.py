@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from prefix_cache.errors import UnsupportedModelError
+from prefix_cache.mode import ordinary_tensors
 
 
 class SlabSpec(NamedTuple):
@@ -42,7 +44,7 @@ class Layout:
     keys: tuple[Slot, ...]
     values: tuple[Slot, ...]
 
-    @property
+    @cached_property
     def nbytes_per_token(self) -> int:
         """2 x layers x KV heads x head dim x bytes per element, where all layers are alike."""
         return sum(
@@ -55,7 +57,7 @@ class Layout:
 
         Never inference tensors, whatever mode the caller is in: those could not be written to afterwards.
         """
-        with torch.inference_mode(mode=False):
+        with ordinary_tensors():
             return tuple(
                 torch.empty((rows, spec.heads, positions, spec.head_dim), dtype=spec.dtype, device=spec.device)
                 for rows, spec in zip(self.rows, self.specs, strict=True)

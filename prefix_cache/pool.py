@@ -31,14 +31,18 @@ class BufferPool:
 
     def take(self, layout: Layout, path: list[Node[KVRun]], length: int, capacity: int) -> KVBuffer:
         """The buffer with room that agrees furthest with the hit, of several the one that loses least; or a new one."""
-        fitting = [b for b in self._idle if b.capacity >= capacity and b.layout is layout]
-        best = max(fitting, key=lambda b: (min(b.agreement(path), length), -b.known), default=None)
-        useless = best is not None and not min(best.agreement(path), length)
+        fitting = [
+            (min(buffer.agreement(path), length), -buffer.known, -index)
+            for index, buffer in enumerate(self._idle)
+            if buffer.capacity >= capacity and buffer.layout is layout
+        ]
+        agree, _, index = max(fitting, default=(0, 0, 1))
         # A buffer that others profit from is not worth overwriting while there is room for one more.
-        if best is None or (useless and best.recycled and len(self._idle) < self._limit):
+        if not fitting or (not agree and self._idle[-index].recycled and len(self._idle) < self._limit):
             return KVBuffer(layout, -(-capacity // _GRANULE) * _GRANULE)
-        self._idle.remove(best)
-        best.recycled = not useless
+        best = self._idle.pop(-index)
+        # Only what was put to use is worth keeping from an insertion that needs room.
+        best.recycled = agree > 0
         return best
 
     def give(self, buffer: KVBuffer, room: int | None) -> None:

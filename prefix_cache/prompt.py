@@ -59,8 +59,8 @@ def _single_row(array: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
 
 
 def _check_range(tokens: TokenArray, vocab_size: int | None) -> None:
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0:
+    high = int(tokens.view(np.uint64).max())  # seen as unsigned, a negative number is beyond every vocabulary
+    if high >> 63:
         at = int((tokens < 0).argmax())
         raise PromptError(
             f"token id {int(tokens[at])} at position {at} is negative; -100 and the like are labels, not tokens"

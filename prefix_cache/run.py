@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from prefix_cache.layout import Layout
+from prefix_cache.mode import ordinary_tensors
 
 
 @dataclass(frozen=True, slots=True)
 class KVRun:
     """Keys and values of all layers for a run of tokens, in storage of their own.
 
-    slabs: per slab [slots, heads, run length, head dim], without gradient.
+    slabs: per slab [slots, heads, run length, head dim], without gradient. nbytes: of their storages, taken there.
     """
 
     slabs: tuple[torch.Tensor, ...]
+    nbytes: int = field(init=False)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the storages, counted at the storage."""
-        return sum(slab.untyped_storage().nbytes() for slab in self.slabs)
+    def __post_init__(self) -> None:
+        """Asked for at every insertion and eviction; a storage never changes its size."""
+        object.__setattr__(self, "nbytes", sum(slab.untyped_storage().nbytes() for slab in self.slabs))
 
     @property
     def tokens(self) -> int:
@@ -37,13 +38,11 @@ class KVRun:
         return copy_of(self.slabs, start, stop)
 
 
-@torch.no_grad()
 def copy_of(slabs: Sequence[torch.Tensor], start: int, stop: int) -> KVRun:
-    """Own copy of positions start..stop of `slabs`."""
-    with torch.inference_mode(mode=False):
-        return KVRun(
-            tuple(slab.narrow(2, start, stop - start).clone(memory_format=torch.contiguous_format) for slab in slabs)
-        )
+    """Own copy of positions start..stop of `slabs`, which carry no gradient."""
+    with ordinary_tensors():
+        copies = [slab.narrow(2, start, stop - start).clone(memory_format=torch.contiguous_format) for slab in slabs]
+    return KVRun(tuple(copies))
 
 
 @torch.no_grad()
