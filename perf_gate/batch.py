@@ -16,13 +16,13 @@ Take = Callable[[Worker, Mapping[str, Any]], None]
 class Batch:
     """Hands requests about one scenario to workers and spoils its evidence where they fail.
 
-    workers: those still alive. lost: one text per worker that was lost; their samples are to be dropped.
+    workers: those still alive. lost: one text per worker that was lost.
     """
 
     def __init__(self, crew: Crew, workers: Sequence[Worker]) -> None:
         """Take charge of `workers` of `crew`."""
         self.workers = list(workers)
-        self.lost: dict[int, str] = {}
+        self.lost: list[str] = []
         self._crew = crew
 
     def open(self, evidence: Evidence, seeds: Sequence[int], warmups: int) -> None:
@@ -84,7 +84,7 @@ class Batch:
             evidence.spoil(f"{evidence.task.name}: {error}, in {worker}{detail}")
         except LostWorkerError as error:
             evidence.spoil(f"{evidence.task.name}: {error}")
-            self.lost[worker.number] = str(error)
+            self.lost.append(str(error))
             self.workers.remove(worker)
             self._crew.forget(worker)
         else:

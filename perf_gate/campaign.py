@@ -231,11 +231,8 @@ class Campaign:
         return [self._random.randrange(2**32) for _ in batch.workers]
 
     def _dismiss(self, crew: Crew, batch: Batch) -> None:
-        """Let the batch go; what a lost worker has seen is only a part, and is dropped."""
-        for number, reason in batch.lost.items():
-            self._lost.append(reason)
-            for evidence in self._evidence.values():
-                evidence.drop(number)
+        """Let the batch go. A lost worker never counts as complete, so that what it has seen is left out."""
+        self._lost.extend(batch.lost)
         crew.dismiss(batch.workers)
 
     def _visit(self, batch: Batch, evidence: Evidence, turn: int, began: float) -> None:

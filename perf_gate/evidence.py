@@ -72,10 +72,6 @@ class Evidence:
         for arm, values in seconds.items():
             mine[arm].extend(values)
 
-    def drop(self, worker: int) -> None:
-        """Forget the samples of a worker that did not live to the end."""
-        self.seconds.pop(worker, None)
-
     def spoil(self, why: str) -> None:
         """Nothing may be concluded any more; the first reason is kept."""
         if self.invalid is None:

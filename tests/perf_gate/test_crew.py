@@ -74,6 +74,13 @@ def test_environment_is_fixed_before_the_interpreter_starts(project: Path, monke
     assert Conditions().environment["HF_HUB_OFFLINE"] == "1"
 
 
+def test_ctrl_c_is_left_to_the_parent(project: Path) -> None:
+    with Crew(Conditions()) as crew:
+        (worker,) = crew.hire([Side(project)])
+        os.kill(worker.pid, signal.SIGINT)
+        assert worker.request("hello", environment=[])["pid"] == worker.pid
+
+
 def test_nonsense_ends_the_worker(project: Path) -> None:
     with Crew(Conditions(), bootstrap=NONSENSE) as crew:
         with pytest.raises(LostWorkerError, match="answered 'hello' with nonsense: 'banana'"):
