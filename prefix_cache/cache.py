@@ -211,7 +211,6 @@ class PrefixCache(PromptCache):
     def check(self) -> None:
         """See PromptCache.check. Compares what recycled buffers claim to hold with the stored KV, bit by bit."""
         with self._lock:
-            self._tree.check()
             storages: set[int] = set()
             nbytes = 0
             for node in self._tree.nodes():
@@ -227,6 +226,7 @@ class PrefixCache(PromptCache):
                     )
                     storages.add(storage.data_ptr())
                     nbytes += storage.nbytes()
+            self._tree.check()
             assert nbytes == self._tree.nbytes, "reported bytes differ from the storages'"
             if self._budget is not None:
                 assert nbytes + self._pool.nbytes <= self._budget, "over budget"

@@ -27,7 +27,7 @@ def as_tokens(
             "attention_mask hides some tokens (padding): stored KV belongs to absolute positions, which padding moves. "
             "Pass the prompt without its padding, one prompt per call."
         )
-    if isinstance(ids, torch.Tensor) and (ids.is_floating_point() or ids.is_complex()):
+    if isinstance(ids, torch.Tensor) and ids.is_floating_point():
         ids = ids.detach().to(torch.float64)  # NumPy lacks bfloat16; refused by name below
     source = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else ids
     try:

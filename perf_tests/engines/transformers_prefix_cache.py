@@ -1,0 +1,76 @@
+"""The first engine: `prefix_cache` on transformers, in this process."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
+
+from perf_tests.engine import Completion, Engine, Prompt
+from perf_tests.floor import Floor
+from prefix_cache import NullPrefixCache, PrefixCache, PromptCache
+
+_ROOM = 64  # tokens that the floor's buffer holds behind its prefix
+
+
+class PrefixCacheEngine(Engine):
+    """Warm through `cache`, cold through `none`; both open to suites that are about the cache itself."""
+
+    def __init__(self, model: PreTrainedModel, cache: PrefixCache | None = None) -> None:
+        self.model = model
+        self.cache = cache if cache is not None else PrefixCache(model)
+        self.none = NullPrefixCache(model)
+        self._floors: dict[bytes, Floor] = {}
+
+    def complete(self, prompt: Prompt, *, new_tokens: int = 1, reuse: bool = True) -> Completion:
+        """See Engine.complete. One token is one `prefill`, storing included; more are decoded greedily."""
+        cache: PromptCache = self.cache if reuse else self.none
+        start = perf_counter()
+        if new_tokens == 1:
+            result = cache.prefill(prompt)
+            token = int(result.logits.argmax())
+            seconds = [perf_counter() - start]
+            return _completion([token], seconds, result.reused_tokens, result.logits)
+        tokens: list[int] = []
+        seconds = []
+        with cache.lookup(prompt, room=new_tokens) as hit:
+            first = logits = cache.run(hit.suffix, hit.kv)
+            while True:
+                tokens.append(int(logits.argmax()))
+                seconds.append(perf_counter() - start)
+                if len(tokens) == new_tokens:
+                    break
+                logits = cache.run(torch.tensor([tokens[-1:]]), hit.kv)
+            hit.store([*hit.prompt.tolist(), *tokens[:-1]])
+            return _completion(tokens, seconds, hit.length, first)
+
+    def floor(self, prompt: Prompt, prefix: int) -> Completion:
+        """See Engine.floor. The prefix is computed on the first call for it, outside the time."""
+        ids = np.asarray(prompt, dtype=np.int64)
+        key = ids[:prefix].tobytes()
+        if key not in self._floors:
+            self._floors[key] = Floor(self.model, self.none.kv_argument, self._row(ids[:prefix]), _ROOM)
+        kv = self._floors[key].rewind()
+        start = perf_counter()
+        logits = self.none.run(self._row(ids[prefix:]), kv)
+        token = int(logits.argmax())
+        return _completion([token], [perf_counter() - start], prefix, logits)
+
+    def cool(self) -> None:
+        """See Engine.cool."""
+        self.cache.drop_idle_buffers()
+
+    def start_over(self) -> None:
+        """See Engine.start_over."""
+        self.cache.clear()
+        self._floors.clear()
+
+    def _row(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(ids).unsqueeze(0)
+
+
+def _completion(tokens: list[int], seconds: list[float], reused: int, logits: torch.Tensor) -> Completion:
+    return Completion(tuple(tokens), tuple(seconds), reused, logits[0].float().numpy())

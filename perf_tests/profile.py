@@ -1,0 +1,71 @@
+"""What a run measures: quick for every day, full for real weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perf_gate import Scenario
+from perf_tests.model import SMOLLM2
+from perf_tests.scenarios.lookup import Lookup
+from perf_tests.scenarios.memory import PrefixMemory, SharedMemory
+from perf_tests.scenarios.tpot import Tpot
+from perf_tests.scenarios.ttft import HitCost, Ttft
+
+PREFIXES = (50, 100, 200, 350, 500)
+SUFFIXES = (20, 50)
+_LOOKUPS = tuple(Lookup(prompt, entries) for prompt in (100, 1_000, 10_000) for entries in (10_000,))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """timed: models whose every prefix x suffix is timed. sparsely: models timed at a few; all are counted at all."""
+
+    name: str
+    timed: tuple[str, ...]
+    sparsely: tuple[str, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model of the profile."""
+        return (*self.timed, *self.sparsely)
+
+    def ttft(self) -> Iterable[Scenario]:
+        """Time to first token."""
+        for model in self.timed:
+            for prefix in PREFIXES:
+                for suffix in SUFFIXES:
+                    yield Ttft(model, prefix, suffix)
+        for model in self.sparsely:
+            for prefix in PREFIXES:
+                for suffix in SUFFIXES:
+                    timed = (prefix, suffix) in ((200, 50), (500, 20))
+                    yield (Ttft if timed else HitCost)(model, prefix, suffix)
+
+    def tpot(self) -> Iterable[Scenario]:
+        """Time per output token."""
+        for model in self.models:
+            # Learned positions end at 1024; real text is a little over 700 tokens long.
+            yield Tpot(model, context=500 if model == SMOLLM2 else 1000, new_tokens=16)
+
+    def memory(self) -> Iterable[Scenario]:
+        """Bytes."""
+        for model in self.models:
+            yield from (PrefixMemory(model, prefix) for prefix in PREFIXES)
+        for model in self.timed:
+            yield SharedMemory(model, prefix=200, requests=100)
+
+    def lookup(self) -> Iterable[Scenario]:
+        """Matching."""
+        return _LOOKUPS
+
+
+QUICK = Profile("quick", timed=("llama-4m",), sparsely=("distilgpt2-shape",))
+FULL = Profile("full", timed=("llama-4m", "distilgpt2-shape"), sparsely=("tinystories-1m-shape", SMOLLM2))
+
+
+def profile_of(name: str, models: tuple[str, ...]) -> Profile:
+    """The named profile, or all of its scenarios on `models` where any are given."""
+    if models:
+        return Profile("+".join(models), timed=models, sparsely=())
+    return {profile.name: profile for profile in (QUICK, FULL)}[name]

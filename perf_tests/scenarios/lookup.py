@@ -1,0 +1,124 @@
+"""Time to match a prompt, by its length and by how much is stored. The tree alone: no model, no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import ClassVar
+
+import numpy as np
+
+from perf_gate import Better, Exact, InvalidPremise, Metric, Sampled, Scenario, Travels
+from perf_tests.prompts import Tokens
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree import RadixTree
+
+_REPEATS = 25  # of a match within one visit: a single one takes microseconds
+_NAMESPACE = Namespace("lookup")
+
+
+class _Weightless:
+    """A payload that takes no bytes."""
+
+    nbytes = 0
+
+    def split(self, at: int) -> tuple[_Weightless, _Weightless]:
+        del at
+        return self, self
+
+
+@dataclass(frozen=True)
+class Lookup(Scenario):
+    """A fully stored prompt of `prompt` tokens, in a tree that holds it alone or among `entries` others."""
+
+    prompt: int
+    entries: int
+
+    arms: ClassVar[Mapping[str, int]] = {"alone": 1, "among many": 1}
+
+    @property
+    def id(self) -> str:
+        """See Scenario.id."""
+        return f"prompt{self.prompt}-entries{self.entries}"
+
+    @property
+    def group(self) -> str:
+        """See Scenario.group."""
+        return f"lookup {self.id}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        # Wide, because a match is a thousandth of a hit: what matters is that it does not grow with what is stored.
+        return (
+            Exact("tree nodes visited", "nodes"),
+            Exact("tokens matched", "tokens", better=Better.HIGHER),
+            Sampled(
+                "match time",
+                "s",
+                Better.LOWER,
+                "among many",
+                allowance=0.25,
+                resolution=1.0,
+                floor=20e-6,
+                travels=Travels.MACHINE,
+            ),
+            Sampled(
+                "match time, many / one",
+                "",
+                Better.LOWER,
+                "among many",
+                "alone",
+                allowance=0.25,
+                resolution=1.0,
+                elsewhere=0.5,
+            ),
+        )
+
+    def open(self) -> None:
+        """See Scenario.open."""
+        random = np.random.default_rng(self.entries)
+        asked = random.integers(0, 50_000, self.prompt)
+        alone = _tree([asked])
+        # Half of the entries part from the prompt somewhere along its way, half have nothing in common with it.
+        others = [random.integers(0, 50_000, 64) for _ in range(self.entries)]
+        parting = [np.concatenate([asked[: self.prompt // 2], other]) for other in others[::2]]
+        many = _tree([asked, *parting, *others[1::2]])
+        object.__setattr__(self, "_state", (asked, {"alone": alone, "among many": many}))
+
+    def close(self) -> None:
+        """See Scenario.close."""
+        object.__setattr__(self, "_state", None)
+
+    def count(self) -> Mapping[str, int | float]:
+        """See Scenario.count."""
+        asked, trees = self._opened()
+        found = trees["among many"].match(_NAMESPACE, asked)
+        return {"tree nodes visited": found.visited, "tokens matched": found.length}
+
+    def visit(self, arm: str) -> float:
+        """See Scenario.visit."""
+        asked, trees = self._opened()
+        match: Callable[[Namespace, Tokens], object] = trees[arm].match
+        start = perf_counter()
+        for _ in range(_REPEATS):
+            match(_NAMESPACE, asked)
+        seconds = (perf_counter() - start) / _REPEATS
+        found = trees[arm].match(_NAMESPACE, asked)
+        if found.length != self.prompt:
+            raise InvalidPremise(f"{arm}: matched {found.length} of {self.prompt} stored tokens")
+        return seconds
+
+    def _opened(self) -> tuple[Tokens, dict[str, RadixTree[_Weightless]]]:
+        state: tuple[Tokens, dict[str, RadixTree[_Weightless]]] | None = getattr(self, "_state", None)
+        if state is None:
+            raise RuntimeError(f"Lookup {self.id} was not opened")
+        return state
+
+
+def _tree(entries: list[Tokens]) -> RadixTree[_Weightless]:
+    tree: RadixTree[_Weightless] = RadixTree()
+    for entry in entries:
+        tree.insert(_NAMESPACE, entry, lambda _start, _stop: _Weightless())
+    return tree

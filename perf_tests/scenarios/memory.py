@@ -1,0 +1,171 @@
+"""Bytes that stored prefixes take: what the cache says, and what the allocator says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_gate import Better, Exact, InvalidPremise, Metric, Travels
+from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
+from perf_tests.ledger import kept_bytes
+from perf_tests.model import kv_bytes_per_token, load
+from perf_tests.prompts import Prompts, Tokens
+from perf_tests.scenarios.bench import BenchScenario
+
+
+class _CountedOnly:
+    def visit(self, arm: str) -> float:
+        raise LookupError(f"memory is counted, not timed; there is no arm {arm!r}")
+
+
+@dataclass(frozen=True)
+class PrefixMemory(BenchScenario):
+    """One stored prefix of `prefix` tokens, and what is left when its second half is evicted."""
+
+    prefix: int
+
+    @property
+    def id(self) -> str:
+        """See Scenario.id."""
+        return f"{self.model}-prefix{self.prefix}"
+
+    @property
+    def group(self) -> str:
+        """See Scenario.group."""
+        return f"memory {self.id}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        return (
+            Exact("KV bytes stored", "B"),
+            Exact("KV bytes stored / theoretical", ""),
+            Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive after evicting half", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
+        )
+
+    def build(self) -> PrefixMemoryBench:
+        """See BenchScenario.build."""
+        return PrefixMemoryBench(self.model, self.prefix)
+
+
+class PrefixMemoryBench(_CountedOnly):
+    """An empty engine."""
+
+    def __init__(self, model: str, prefix: int) -> None:
+        self.engine = PrefixCacheEngine(load(model))
+        self.per_token = kv_bytes_per_token(model)
+        self.prompts = Prompts(model, seed=prefix)
+        self.prefix_ids = self.prompts.prefix(prefix)
+
+    def count(self) -> Mapping[str, int | float]:
+        """Each from an empty cache."""
+        cache = self.engine.cache
+        self._store(self.prefix_ids)
+        stored = cache.counters().stored_bytes_live
+        return {
+            "KV bytes stored": stored,
+            "KV bytes stored / theoretical": stored / (len(self.prefix_ids) * self.per_token),
+            "bytes kept alive": kept_bytes(lambda: self._store(self.prefix_ids), before=cache.clear),
+            "bytes kept alive after evicting half": kept_bytes(self._evict_half, before=cache.clear),
+            "bytes kept alive after evicting all": kept_bytes(self._evict_all, before=cache.clear),
+        }
+
+    def _store(self, prompt: Tokens) -> None:
+        self.engine.complete(prompt)
+        self.engine.cool()  # an idle buffer is memory that may be taken back at any time; what counts is what is stored
+
+    def _evict_half(self) -> None:
+        """Split the prefix in its middle, then evict everything but its first half, which a request has in use."""
+        self._store(self.prefix_ids)
+        half = self.prefix_ids[: len(self.prefix_ids) // 2]
+        other = np.concatenate([half, (self.prefix_ids[len(half) :] + 1) % int(self.engine.model.config.vocab_size)])
+        self._store(other)
+        with self.engine.cache.lookup(half):
+            self.engine.cache.clear()
+        self.engine.cool()
+
+    def _evict_all(self) -> None:
+        self._evict_half()
+        self.engine.cache.clear()
+
+
+@dataclass(frozen=True)
+class SharedMemory(BenchScenario):
+    """`requests` prompts that begin with the same `prefix` tokens and end in 20 to 50 different ones."""
+
+    prefix: int
+    requests: int
+
+    @property
+    def id(self) -> str:
+        """See Scenario.id."""
+        return f"{self.model}-prefix{self.prefix}-requests{self.requests}"
+
+    @property
+    def group(self) -> str:
+        """See Scenario.group."""
+        return f"memory {self.id}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        return (
+            Exact("KV bytes stored", "B"),
+            Exact("KV bytes stored / every shared run once", ""),
+            Exact("prompt tokens computed", "tokens"),
+            Exact("share of prompt tokens reused", "", better=Better.HIGHER),
+            Exact("KV bytes copied", "B"),
+            Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
+        )
+
+    def build(self) -> SharedMemoryBench:
+        """See BenchScenario.build."""
+        return SharedMemoryBench(self.model, self.prefix, self.requests)
+
+
+class SharedMemoryBench(_CountedOnly):
+    """An empty engine and all prompts."""
+
+    def __init__(self, model: str, prefix: int, requests: int) -> None:
+        self.engine = PrefixCacheEngine(load(model))
+        self.per_token = kv_bytes_per_token(model)
+        prompts = Prompts(model, seed=requests)
+        shared = prompts.prefix(prefix)
+        lengths = np.random.default_rng(prefix).integers(20, 51, requests)
+        self.asked = [np.concatenate([shared, prompts.fresh(int(length))]) for length in lengths]
+        # Positions that differ in what comes before them or in themselves: what a trie of the prompts would hold.
+        self.distinct = len({prompt[: end + 1].tobytes() for prompt in self.asked for end in range(len(prompt))})
+
+    def count(self) -> Mapping[str, int | float]:
+        """From an empty cache; the whole series is asked three times."""
+        cache = self.engine.cache
+        before = cache.counters()
+        self._ask_all()
+        after = cache.counters()
+        prompt_tokens = sum(map(len, self.asked))
+        computed = prompt_tokens - (after.reused_tokens - before.reused_tokens)
+        if after.prompt_tokens - before.prompt_tokens != prompt_tokens:
+            raise InvalidPremise("the cache has seen other prompts than were asked")
+        return {
+            "KV bytes stored": after.stored_bytes_live,
+            "KV bytes stored / every shared run once": after.stored_bytes_live / (self.distinct * self.per_token),
+            "prompt tokens computed": computed,
+            "share of prompt tokens reused": 1 - computed / prompt_tokens,
+            "KV bytes copied": after.copied_bytes - before.copied_bytes,
+            "bytes kept alive": kept_bytes(self._ask_all, before=cache.clear),
+            "bytes kept alive after evicting all": kept_bytes(self._ask_and_forget, before=cache.clear),
+        }
+
+    def _ask_all(self) -> None:
+        for prompt in self.asked:
+            self.engine.complete(prompt)
+        self.engine.cool()
+
+    def _ask_and_forget(self) -> None:
+        self._ask_all()
+        self.engine.cache.clear()

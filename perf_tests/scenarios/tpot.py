@@ -1,0 +1,105 @@
+"""Time per output token behind a hit, against transformers' own DynamicCache at the same length of context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from perf_gate import Better, Exact, InvalidPremise, Metric, Sampled, Travels
+from perf_tests.engine import Completion
+from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
+from perf_tests.ledger import cost_of
+from perf_tests.model import load
+from perf_tests.prompts import Prompts, Tokens
+from perf_tests.scenarios.bench import BenchScenario
+from perf_tests.scenarios.premise import require_agreement, require_reused
+
+_SUFFIX = 8
+
+
+@dataclass(frozen=True)
+class Tpot(BenchScenario):
+    """Decoding `new_tokens` behind `context` tokens of prompt."""
+
+    context: int
+    new_tokens: int
+
+    arms: ClassVar[Mapping[str, int]] = {"warm": 1, "cold": 1}
+
+    @property
+    def id(self) -> str:
+        """See Scenario.id."""
+        return f"{self.model}-context{self.context}-new{self.new_tokens}"
+
+    @property
+    def group(self) -> str:
+        """See Scenario.group."""
+        return f"TPOT {self.id}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        return (
+            Exact("operator calls per output token", "calls", travels=Travels.SOFTWARE),
+            Exact("bytes allocated per output token", "B", travels=Travels.SOFTWARE),
+            Sampled(
+                "TPOT warm / cold", "", Better.LOWER, "warm", "cold", allowance=0.03, resolution=0.1, elsewhere=0.06
+            ),
+        )
+
+    def build(self) -> TpotBench:
+        """See BenchScenario.build."""
+        return TpotBench(self.model, self.context, self.new_tokens)
+
+
+class TpotBench:
+    """An engine with the context stored but for its last tokens, which never repeat."""
+
+    def __init__(self, model: str, context: int, new_tokens: int) -> None:
+        self.stored, self.new_tokens = context - _SUFFIX, new_tokens
+        self.engine = PrefixCacheEngine(load(model))
+        self.prompts = Prompts(model, seed=context)
+        self.prefix_ids = self.prompts.prefix(self.stored)
+        self.engine.complete(self.prefix_ids)
+        self._asked: Tokens | None = None
+        self._answers: dict[str, Completion] = {}
+
+    def count(self) -> Mapping[str, int | float]:
+        """Costs of one further token: the difference between decoding many and decoding one fewer."""
+        prompt = self._prompt()
+        warm, cold = self._ask(prompt, "warm"), self._ask(prompt, "cold")
+        require_agreement("warm", warm, cold)
+        more, fewer = (
+            cost_of(self.engine.model, lambda n=n: self.engine.complete(self._prompt(), new_tokens=n))  # type: ignore[misc]
+            for n in (self.new_tokens, self.new_tokens - 1)
+        )
+        return {
+            "operator calls per output token": more.operator_calls - fewer.operator_calls,
+            "bytes allocated per output token": more.allocated_bytes - fewer.allocated_bytes,
+        }
+
+    def visit(self, arm: str) -> float:
+        """Seconds per output token; both arms of a round decode behind the same prompt and must agree.
+
+        On the first token: later ones may part ways at a near tie.
+        """
+        if self._asked is None or arm in self._answers:
+            self._asked, self._answers = self._prompt(), {}
+        completion = self._ask(self._asked, arm)
+        for other, answer in self._answers.items():
+            require_agreement(f"{arm} against {other}", completion, answer)
+        self._answers[arm] = completion
+        return completion.tpot
+
+    def _prompt(self) -> Tokens:
+        return np.concatenate([self.prefix_ids, self.prompts.fresh(_SUFFIX)])
+
+    def _ask(self, prompt: Tokens, arm: str) -> Completion:
+        completion = self.engine.complete(prompt, new_tokens=self.new_tokens, reuse=arm == "warm")
+        require_reused(arm, completion, self.stored if arm == "warm" else 0, len(prompt))
+        if len(completion.tokens) != self.new_tokens:
+            raise InvalidPremise(f"{arm} gave {len(completion.tokens)} of {self.new_tokens} tokens")
+        return completion

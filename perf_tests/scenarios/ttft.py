@@ -1,0 +1,161 @@
+"""Time to first token of a hit, against computing everything and against the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from perf_gate import Better, Exact, Metric, Sampled, Travels
+from perf_tests.engine import Completion
+from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
+from perf_tests.ledger import cost_of
+from perf_tests.model import load
+from perf_tests.prompts import Prompts, Tokens
+from perf_tests.scenarios.bench import BenchScenario
+from perf_tests.scenarios.premise import require_agreement, require_reused
+
+COUNTS: tuple[Metric, ...] = (
+    Exact("prompt tokens run", "tokens"),
+    Exact("forward passes", "calls"),
+    Exact("tree nodes visited", "nodes"),
+    Exact("KV bytes copied, hot hit", "B"),
+    Exact("KV bytes copied, first hit", "B"),
+    Exact("bytes kept by a hit", "B", travels=Travels.SOFTWARE),
+    Exact("bytes allocated beyond the floor, hot hit", "B", travels=Travels.SOFTWARE),
+    Exact("bytes allocated beyond the floor, first hit", "B", travels=Travels.SOFTWARE),
+    Exact("peak bytes of a hot hit", "B", travels=Travels.SOFTWARE),
+    Exact("peak bytes of a first hit", "B", travels=Travels.SOFTWARE),
+    Exact("operator calls", "calls", travels=Travels.SOFTWARE),
+    Exact("FLOPs", "FLOP", travels=Travels.SOFTWARE),
+)
+EFFICIENCY = Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm", elsewhere=0.03)
+FIRST_HIT_EFFICIENCY = Sampled(
+    "first-hit efficiency", "", Better.HIGHER, "floor", "first", allowance=0.02, resolution=0.06, elsewhere=0.05
+)
+SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", allowance=0.05, resolution=0.15)
+
+
+@dataclass(frozen=True)
+class HitCost(BenchScenario):
+    """What a hit of `prefix` stored tokens and `suffix` new ones costs, counted; nothing is timed."""
+
+    prefix: int
+    suffix: int
+
+    @property
+    def id(self) -> str:
+        """See Scenario.id."""
+        return f"{self.model}-prefix{self.prefix}-suffix{self.suffix}"
+
+    @property
+    def group(self) -> str:
+        """See Scenario.group."""
+        return f"TTFT {self.id}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        return COUNTS
+
+    def build(self) -> HitBench:
+        """See BenchScenario.build."""
+        return HitBench(self.model, self.prefix, self.suffix)
+
+
+@dataclass(frozen=True)
+class Ttft(HitCost):
+    """The same, and timed."""
+
+    # The floor and the hot hit make the sensitive metric and are cheap; the others are visited less often.
+    arms: ClassVar[Mapping[str, int]] = {"warm": 1, "floor": 1, "first": 4, "cold": 8}
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
+        return (*COUNTS, EFFICIENCY, FIRST_HIT_EFFICIENCY, SPEEDUP)
+
+
+class HitBench:
+    """An engine with one stored prefix. Suffixes never repeat, so that a hit is exactly the prefix."""
+
+    def __init__(self, model: str, prefix: int, suffix: int) -> None:
+        self.prefix, self.suffix = prefix, suffix
+        self.engine = PrefixCacheEngine(load(model))
+        self.prompts = Prompts(model, seed=prefix * 1000 + suffix)
+        self.prefix_ids = self.prompts.prefix(prefix)
+        self.engine.complete(self.prefix_ids)
+        self._asked: Tokens | None = None
+        self._answers: dict[str, Completion] = {}
+
+    def count(self) -> Mapping[str, int | float]:
+        """The premise, then the costs; three hits to see the difference that a hot prefix makes."""
+        counters = self.engine.cache.counters
+        self._checked_hit("warm")  # whatever came before, now the prefix is hot
+        at_start = counters()
+        self._checked_hit("hot hit")
+        after_hot = counters()
+        self.engine.cool()
+        self._checked_hit("first hit")
+        after_first = counters()
+
+        model, engine = self.engine.model, self.engine
+        floor = cost_of(model, lambda: engine.floor(self._prompt(), self.prefix))
+        hot = cost_of(model, lambda: engine.complete(self._prompt()))
+        first = cost_of(model, lambda: engine.complete(self._prompt()), before=engine.cool)
+        return {
+            "prompt tokens run": hot.tokens_run,
+            "forward passes": hot.forward_passes,
+            "tree nodes visited": after_hot.visited_nodes - at_start.visited_nodes,
+            "KV bytes copied, hot hit": after_hot.copied_bytes - at_start.copied_bytes,
+            "KV bytes copied, first hit": after_first.copied_bytes - after_hot.copied_bytes,
+            "bytes kept by a hit": hot.kept_bytes,
+            "bytes allocated beyond the floor, hot hit": hot.allocated_bytes - floor.allocated_bytes,
+            "bytes allocated beyond the floor, first hit": first.allocated_bytes - floor.allocated_bytes,
+            "peak bytes of a hot hit": hot.peak_bytes,
+            "peak bytes of a first hit": first.peak_bytes,
+            "operator calls": hot.operator_calls,
+            "FLOPs": hot.flops,
+        }
+
+    def visit(self, arm: str) -> float:
+        """Seconds to the first token on one arm; the arms of a round answer the same prompt and must agree."""
+        ask: dict[str, Callable[[], float]] = {
+            "warm": lambda: self._compared("warm", self.prefix, self.engine.complete),
+            "floor": lambda: self._compared("floor", self.prefix, lambda ids: self.engine.floor(ids, self.prefix)),
+            "cold": lambda: self._compared("cold", 0, lambda ids: self.engine.complete(ids, reuse=False)),
+            "first": self._first_hit,
+        }
+        return ask[arm]()
+
+    def _prompt(self) -> Tokens:
+        return np.concatenate([self.prefix_ids, self.prompts.fresh(self.suffix)])
+
+    def _checked_hit(self, what: str) -> None:
+        prompt = self._prompt()
+        completion = self.engine.complete(prompt)
+        reference = self.engine.complete(prompt, reuse=False)
+        require_reused("cold", reference, 0, len(prompt))
+        require_reused(what, completion, self.prefix, len(prompt))
+        require_agreement(what, completion, reference)
+
+    def _compared(self, arm: str, reused: int, ask: Callable[[Tokens], Completion]) -> float:
+        if self._asked is None or arm in self._answers:  # this arm has answered: a new round has begun
+            self._asked, self._answers = self._prompt(), {}
+        completion = ask(self._asked)
+        require_reused(arm, completion, reused, len(self._asked))
+        for other, answer in self._answers.items():
+            require_agreement(f"{arm} against {other}", completion, answer)
+        self._answers[arm] = completion
+        return completion.ttft
+
+    def _first_hit(self) -> float:
+        """A hit on a prefix that is stored but not hot. On a prompt of its own: every warm answer stores its suffix."""
+        prompt = self._prompt()
+        self.engine.cool()
+        completion = self.engine.complete(prompt)
+        require_reused("first", completion, self.prefix, len(prompt))
+        require_agreement("first against floor", completion, self.engine.floor(prompt, self.prefix))
+        return completion.ttft

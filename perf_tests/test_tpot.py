@@ -1,0 +1,14 @@
+"""Time per output token: unchanged by the cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_gate import Scenario
+from perf_gate.plugin import Gate
+from perf_tests.conftest import profile
+
+
+@pytest.mark.scenarios.with_args(lambda config: profile(config).tpot())
+def test_tpot(scenario: Scenario, gate: Gate) -> None:
+    gate.judge(scenario)

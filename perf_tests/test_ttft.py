@@ -1,0 +1,14 @@
+"""Time to first token: hits against computing everything and against the floor."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_gate import Scenario
+from perf_gate.plugin import Gate
+from perf_tests.conftest import profile
+
+
+@pytest.mark.scenarios.with_args(lambda config: profile(config).ttft())
+def test_ttft(scenario: Scenario, gate: Gate) -> None:
+    gate.judge(scenario)
