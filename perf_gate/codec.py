@@ -103,7 +103,7 @@ def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise RecordError(path, f"is damaged or truncated (line {error.lineno}: {error.msg})", RESTORE) from None
-    except (FormatError, RecursionError) as error:
+    except (FormatError, RecursionError, ValueError) as error:
         raise RecordError(path, str(error), RESTORE) from None
     ours = document.get("perf_gate") if isinstance(document, dict) else None
     if not isinstance(ours, dict):
@@ -111,7 +111,7 @@ def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
     _check_schema(ours.get("schema"), path)
     try:
         return _record(ours)
-    except (FormatError, ValueError) as error:
+    except (FormatError, ValueError, OverflowError) as error:
         raise RecordError(path, str(error), RESTORE) from None
 
 

@@ -15,6 +15,7 @@ from perf_gate.metric import Better, Sampled
 from perf_gate.policy import Policy
 
 POOLED = "(all)"
+POOLED_PREFIX = "(all"
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,7 @@ def pool(kind: Sequence[Contest], policy: Policy) -> list[Contest]:
     """
     parts = [part for part in _crews(kind) if len(part) > 1]
     alone = len(parts) == 1 and len(parts[0]) == len(kind)
-    return [
-        _pooled(part, policy, POOLED if alone else f"(all {len(part)} from {part[0].scenario})")
-        for part in parts
-    ]
+    return [_pooled(part, policy, POOLED if alone else f"(all {len(part)} from {part[0].scenario})") for part in parts]
 
 
 def _crews(kind: Sequence[Contest]) -> list[list[Contest]]:

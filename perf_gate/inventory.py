@@ -10,6 +10,7 @@ from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Sampled
 from perf_gate.verdict import Row, Verdict
 
+LARGEST = 1e300
 RECORD = "record anew (--gate-record NAME)"
 
 
@@ -56,7 +57,7 @@ def fault(measurement: Measurement, *, sampled: bool = True) -> str | None:
         odd = sorted(declared ^ set(measurement.exact))[0]
         return f"exact metric {odd!r} was " + ("not counted" if odd in declared else "counted, but is not declared")
     for name, value in measurement.exact.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
             return f"exact metric {name!r} is {value!r}, not a finite number"
     return _fault_of_seconds(measurement) if sampled else None
 

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from perf_gate import estimate, inventory
-from perf_gate.contest import Contest, contest, contrasts, kinds, mean, pool
+import numpy as np
+
+from perf_gate import estimate, inventory, reason
+from perf_gate.contest import POOLED_PREFIX, Contest, contest, contrasts, kinds, mean, pool
 from perf_gate.decision import Decision, decide
 from perf_gate.inventory import RECORD, Pair
 from perf_gate.measurement import Measurement
@@ -85,9 +87,9 @@ def undecided(rows: Iterable[Row]) -> set[str]:
     rows = list(rows)
     names: set[str] = set()
     for row in rows:
-        if row.verdict is not Verdict.INCONCLUSIVE or row.detectable == math.inf:
+        if row.verdict is not Verdict.INCONCLUSIVE or (row.low is None and row.detectable == math.inf):
             continue
-        names |= _members(row, rows) if row.scenario.startswith("(all") else {row.scenario}
+        names |= _members(row, rows) if row.scenario.startswith(POOLED_PREFIX) else {row.scenario}
     return names
 
 
@@ -100,7 +102,7 @@ def _members(pooled: Row, rows: Iterable[Row]) -> set[str]:
         and row.metric.name == pooled.metric.name
         and row.against == pooled.against
         and row.low is not None
-        and not row.scenario.startswith("(all")
+        and not row.scenario.startswith(POOLED_PREFIX)
     }
 
 
@@ -139,6 +141,8 @@ def _hear_again(pair: Pair, setting: Setting) -> list[Contest]:
         _contest(pair, metric, setting, against)
         for metric in pair.now.metrics
         if isinstance(metric, Sampled)
+        # Which software the oldest record was made with is not known here.
+        and metric.travels is not Travels.SOFTWARE
         and pair.reference.seconds
         and metric.name in theirs
         and _redefined(metric, theirs[metric.name]) is None
@@ -191,14 +195,9 @@ def _exact(pair: Pair, metric: Exact) -> Row:
     worse = increase / abs(then) if then else math.copysign(math.inf, increase) if increase else 0.0
     verdict, why = Verdict.PASS, ""
     if increase > 0:
-        verdict = Verdict.REGRESSED
-        why = (
-            f"{metric.name} went from {then} to {now} {metric.unit}; it is counted, so this is no noise. "
-            f"Find the change that did it, or {RECORD} if it is meant."
-        )
+        verdict, why = Verdict.REGRESSED, reason.count_rose(metric, then, now)
     elif increase < 0:
-        verdict = Verdict.IMPROVED
-        why = f"improved from {then} to {now} {metric.unit}: {RECORD}, or the slack hides the next regression."
+        verdict, why = Verdict.IMPROVED, reason.count_fell(metric, then, now)
     return Row(pair.now.scenario, metric, verdict, then, now, worse, worse, worse, 0.0, why=why)
 
 
@@ -223,71 +222,53 @@ def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list
         alpha=level,
         doubt=policy.doubt,
     )
-    return rows + [_row(each, decision, index, float(contrast.change[index])) for index, each in enumerate(judged)]
+    return rows + [
+        _row(each, decision, index, float(contrast.change[index]), policy) for index, each in enumerate(judged)
+    ]
 
 
 def _too_few(each: Contest, policy: Policy) -> Row:
-    now, then = each.workers
-    crew = "visited all of its scenarios" if each.scenario.startswith("(all") else "timed it"
-    short = then < policy.workers
-    remedy = f"{RECORD} with more workers" if short else "measure with more workers or a larger budget"
-    why = (
-        f"{now} workers now and {then} in the record {crew}; each side needs at least {policy.workers} "
-        f"before any slowdown could be told from noise: {remedy}."
-    )
     return Row(
         each.scenario,
         each.metric,
         Verdict.INCONCLUSIVE,
         math.exp(mean(each.reference.values())) if each.reference else None,
         math.exp(mean(each.now.values())) if each.now else None,
-        allowed=math.expm1(each.allowance),
-        detectable=math.inf if short else None,
-        why=why,
+        allowed=_share(each.allowance),
+        detectable=math.inf if len(each.reference) < policy.workers else None,
+        why=reason.too_few(each, policy),
         against=each.against,
     )
 
 
-def _row(each: Contest, decision: Decision, index: int, change: float) -> Row:
-    low, high = float(decision.low[index]), float(decision.high[index])
-    ceiling = float(decision.ceiling[index])
-    verdict, why = Verdict.INCONCLUSIVE, _inconclusive(each, ceiling)
+def _row(each: Contest, decision: Decision, index: int, change: float, policy: Policy) -> Row:
+    worse = _share(change)
     if decision.regressed[index]:
-        verdict, why = Verdict.REGRESSED, _regressed(each, change)
+        verdict, why = Verdict.REGRESSED, reason.regressed(each, worse)
     elif decision.improved[index]:
-        verdict = Verdict.IMPROVED
-        why = f"improved by {-math.expm1(change):.1%}: {RECORD}, or the slack hides the next regression."
+        verdict, why = Verdict.IMPROVED, reason.improved(each, worse)
     elif decision.passed[index]:
         verdict, why = Verdict.PASS, ""
-    if why and each.against:
-        why = f"against the oldest comparable record {each.against}: {why}"
+    else:
+        verdict = Verdict.INCONCLUSIVE
+        why = reason.inconclusive(each, _share(decision.ceiling[index]), policy)
     return Row(
         each.scenario,
         each.metric,
         verdict,
         math.exp(mean(each.reference.values())),
         math.exp(mean(each.now.values())),
-        math.expm1(change),
-        math.expm1(low),
-        math.expm1(high),
-        math.expm1(each.allowance),
-        math.expm1(float(decision.detectable[index])),
+        worse,
+        _share(decision.low[index]),
+        _share(decision.high[index]),
+        _share(each.allowance),
+        _share(decision.detectable[index]),
         why,
         against=each.against,
     )
 
 
-def _regressed(each: Contest, change: float) -> str:
-    text = f"{math.expm1(change):.1%} worse, clear of the allowed {math.expm1(each.allowance):.1%}. "
-    if each.against:
-        return text + "Small steps have added up; retire that record if the whole of it is meant."
-    return text + f"Find the change that did it, or {RECORD} if it is meant."
-
-
-def _inconclusive(each: Contest, ceiling: float) -> str:
-    now, then = each.workers
-    return (
-        f"not shown to be worse, but a change of up to {math.expm1(ceiling):.1%} cannot be ruled out "
-        f"(needed: {math.expm1(each.resolution):.1%}) from {now} workers now and {then} in the record: "
-        f"measure with more workers or a larger budget, or on a quieter machine."
-    )
+def _share(change: float | np.float64) -> float:
+    # Not math.expm1: with three workers an end may lie beyond what a float holds, and then it is infinite.
+    with np.errstate(over="ignore"):
+        return float(np.expm1(change))

@@ -88,6 +88,8 @@ GOOD = measurement("a", workers=4)
     [
         (replace(GOOD, exact={"bytes copied": math.nan}), "not a finite number"),
         (replace(GOOD, exact={"bytes copied": True}), "not a finite number"),
+        (replace(GOOD, exact={"bytes copied": 10**400}), "not a finite number"),
+        (replace(GOOD, exact={"bytes copied": -math.inf}), "not a finite number"),
         (replace(GOOD, exact={}), "'bytes copied' was not counted"),
         (replace(GOOD, exact={"bytes copied": 0, "other": 1}), "'other' was counted, but is not declared"),
         (replace(GOOD, metrics=()), "declares no metric"),

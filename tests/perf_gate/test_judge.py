@@ -315,6 +315,33 @@ def test_the_same_samples_give_the_same_rows_whatever_the_order_of_the_workers(o
     assert again == plain
 
 
+def test_a_record_that_scatters_too_widely_is_named_as_the_cause():
+    noisy, calm_side = side(2, offset=0.2), side(1, workers=24)
+    against_noisy = row(judged(calm_side, noisy), "p200", "reuse efficiency")
+    noisy_now = row(judged(noisy, calm_side), "p200", "reuse efficiency")
+    assert against_noisy.verdict is noisy_now.verdict is Verdict.INCONCLUSIVE
+    assert "the record alone scatters too widely" in against_noisy.why
+    assert "measure with more workers" in noisy_now.why
+
+
+def test_an_end_beyond_what_a_float_holds_is_infinite_and_no_error():
+    rows = judged(side(1, workers=3, offset=40.0), side(2, workers=3, offset=40.0))
+    found = row(rows, "p200", "reuse efficiency")
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert math.inf in (found.high, row(rows, "(all)", "reuse efficiency").high)
+    assert undecided(rows) == {name(short) for short in SHORT}
+
+
+def test_workers_that_agree_to_the_last_bit_are_judged_by_their_values():
+    def steady(slower):
+        one = {"warm": ((0.007 * slower, 0.007 * slower),) * 8, "floor": ((0.0067, 0.0067),) * 8}
+        return [replace(each, seconds=one) for each in side(1)]
+
+    assert row(judged(steady(1.0), steady(1.0)), "p50", "reuse efficiency").verdict is Verdict.PASS
+    assert row(judged(steady(1.02), steady(1.0)), "p50", "reuse efficiency").verdict is Verdict.REGRESSED
+    assert row(judged(steady(0.98), steady(1.0)), "p50", "reuse efficiency").verdict is Verdict.IMPROVED
+
+
 def test_an_empty_comparison_is_not_green():
     assert judged([], []) == []
     assert exit_status([]) is Exit.CANNOT_JUDGE

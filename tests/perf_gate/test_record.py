@@ -216,6 +216,8 @@ FIRST = ("sections", MACHINE, "measurements", 0)
         (put(*FIRST, "metrics", 2, "allowance", 0.9), "allowance < resolution"),
         (put(*FIRST, "metrics", 2, "denominator", 5), "'denominator' is int"),
         (put("sections", []), "'sections' is list"),
+        (put(*FIRST, "seconds", "warm", 0, 0, 10**400), "too large"),
+        (put(*FIRST, "exact", "bytes copied", 10**400), "not a finite number"),
     ],
 )
 def test_a_damaged_record_is_refused_with_the_place_and_the_next_step(base, tmp_path, change, said):
@@ -253,6 +255,7 @@ def test_what_is_not_finite_is_refused(base, tmp_path, word):
         ("<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> branch\n", "half-merged"),
         ("[" * 100_000, "recursion"),
         ("\x00", "damaged"),
+        ("9" * 5000, "limit"),
     ],
 )
 def test_a_file_that_is_no_record_is_refused(tmp_path, text, said):
