@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perf_gate.court import Court
 
 TEST_FAILED = int(pytest.ExitCode.TESTS_FAILED)
+RED = ("perf gate", "red")
 
 
 class Gatekeeper:
@@ -50,16 +51,20 @@ class Gatekeeper:
         self._rows: list[Row] = []
         self._selected: list[str] = []
         self._judged: set[str] = set()
-        self._our_failures: set[str] = set()
+        self._red: list[str] = []
         self._failures: list[str] = []
         self._recorded: list[str] = []
         self._refused: str | None = None
-        self._over = False
+        self._over = self._green = False
 
     @property
     def active(self) -> bool:
         """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
-        return bool(self._tasks) or self.settings.asks
+        return bool(self._tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+
+    @property
+    def _muted(self) -> bool:
+        return self._config.get_verbosity() <= -2
 
     # ---------------------------------------------------------------- collecting
 
@@ -98,7 +103,7 @@ class Gatekeeper:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is going to be measured and judged, before the wait begins."""
-        if not self.active or is_distributed(self._config):
+        if not self.active or is_distributed(self._config) or self._muted:
             return []
         lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
         if self.settings.reference is not None:
@@ -203,7 +208,7 @@ class Gatekeeper:
 
     def _progress(self) -> Progress:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self._config.get_verbosity() <= -2:
+        if reporter is None or self._muted:
             return Progress()
         reporter.ensure_newline()
         return LiveLine(reporter._tw._file) if reporter.isatty else PlainLines(reporter.write_line)
@@ -237,13 +242,15 @@ class Gatekeeper:
 
     def _fail(self, item: pytest.Item, text: str) -> None:
         __tracebackhide__ = True
-        self._our_failures.add(item.nodeid)
+        # It travels with the report, also from another process.
+        item.user_properties.append(RED)
         pytest.fail(text, pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell a red verdict from a test that failed for a reason of its own."""
-        if report.failed and not (report.when == "call" and report.nodeid in self._our_failures):
-            self._failures.append(report.nodeid)
+        if report.failed:
+            ours = report.when == "call" and any(tuple(each) == RED for each in report.user_properties)
+            (self._red if ours else self._failures).append(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that cannot be collected is a failure too."""
@@ -270,6 +277,7 @@ class Gatekeeper:
         if self.settings.record is not None:
             self._record(self.settings.record)
         session.exitstatus = self._status(int(exitstatus))
+        self._green = session.exitstatus == Exit.PASS
 
     def _status(self, exitstatus: int) -> int:
         """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
@@ -280,7 +288,7 @@ class Gatekeeper:
         blamed = self._fault is not None and (self.settings.asks or bool(self._selected))
         if blamed or invalid or self._refused is not None or verdicts is not Exit.PASS:
             return int(Exit.CANNOT_JUDGE)
-        return int(Exit.CANNOT_JUDGE) if self._our_failures else exitstatus
+        return int(Exit.CANNOT_JUDGE) if self._red else exitstatus
 
     def _record(self, name: str) -> None:
         unmeasured = [name for name in self._selected if name not in self._measured]
@@ -290,7 +298,7 @@ class Gatekeeper:
                 name,
                 tuple(self._measured.values()),
                 self._provenance,
-                failed=[*self._failures, *sorted(self._our_failures)],
+                failed=[*self._failures, *self._red],
                 left_out=[*self._left_out, *(row.scenario for row in self._unjudged())],
                 unmeasured=unmeasured,
                 scope=self._scope,
@@ -305,7 +313,7 @@ class Gatekeeper:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the verdicts, after pytest-benchmark's table."""
-        if not self.active or hasattr(self._config, "workerinput"):
+        if not self.active or hasattr(self._config, "workerinput") or (self._muted and self._green):
             return
         terminalreporter.section("perf gate")
         for line in self._summary(terminalreporter):

@@ -243,7 +243,7 @@ def _refuse_contradictions(config: pytest.Config) -> None:
     """Options under which nothing would be measured or judged contradict a verdict and a record."""
     option: Any = config.getoption
     verdict = "--gate-record" if option("gate_record") else "--benchmark-compare"
-    contradictions = {
+    contradictions: dict[str, bool] = {
         "--benchmark-skip": option("benchmark_skip", False) and not option("benchmark_only", False),
         "--benchmark-disable": option("benchmark_disable", False) and not option("benchmark_enable", False),
         "--collect-only": option("collectonly", False),
@@ -251,6 +251,10 @@ def _refuse_contradictions(config: pytest.Config) -> None:
         "--setup-only": option("setuponly", False),
         "-n / --dist (pytest-xdist)": is_distributed(config),
     }
+    if option("gate_record"):
+        # They keep whole files from being collected, so that nobody would notice what is not measured.
+        for name in ("lf", "stepwise", "ignore", "ignore_glob"):
+            contradictions[f"--{name.replace('_', '-')}"] = bool(option(name, None))
     for name, given in contradictions.items():
         if given:
             raise pytest.UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,7 @@ from perf_gate.campaign import Campaign, CampaignError, Outcome, Plan
 from perf_gate.crew import Conditions, Side
 from perf_gate.evidence import Task
 from perf_gate.measurement import Measurement
-from perf_gate.progress import PlainLines
+from perf_gate.progress import LiveLine, PlainLines
 from perf_gate.scenario import Scenario
 
 QUICK = Plan(looks=(2, 4), rounds=(4, 6), passes=2, warmups=1)
@@ -168,6 +169,14 @@ def test_progress_says_where_it_stands(project: Path, synthetic: ModuleType) -> 
     text = "\n".join(lines)
     for part in ("starting", "measuring, worker 4 of at most 4", "test_it[size1]", "reuse efficiency 0.9", "s left"):
         assert part in text
+
+
+def test_the_live_line_is_one_line_and_leaves_nothing() -> None:
+    terminal = io.StringIO()
+    with LiveLine(terminal) as progress:
+        progress.update(phase="measuring", worker=1, scenario="test_it.py::test_it[size1]", seconds=0)
+        progress.update(phase="measuring", worker=2, seconds=0)
+    assert "test_it[size1]" not in terminal.getvalue().rpartition("\r")[2]
 
 
 def test_plain_lines_are_rare() -> None:

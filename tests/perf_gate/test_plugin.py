@@ -194,6 +194,28 @@ def test_a_run_measures_and_says_that_nothing_was_compared(suite: Suite) -> None
     assert 0.009 < row["stats"]["median"] < 0.011
 
 
+def test_a_muted_green_run_says_nothing_of_the_gate(suite: Suite) -> None:
+    result = suite.run("perf_tests", "--gate-exact", "-q", "-q")
+    assert result.ret == 0
+    assert "perf gate" not in result.stdout.str()
+
+
+def test_collecting_alone_measures_nothing(suite: Suite) -> None:
+    result = suite.run("perf_tests", "--collect-only", "-q")
+    assert result.ret == 0
+    says(result, "perf_tests/test_ttft.py::test_ttft[size1]")
+    assert "perf gate" not in result.stdout.str()
+    assert not suite.measured()
+
+
+def test_a_red_verdict_from_another_process_is_no_regression(suite: Suite) -> None:
+    suite.write("spread.py", "def pytest_addoption(parser): parser.addoption('--dist', default='no')\n")
+    result = suite.run("perf_tests", "-p", "no:xdist", "-p", "spread", "--dist=load")
+    assert result.ret == CANNOT_JUDGE
+    says(result, "drop -n")
+    assert not suite.measured()
+
+
 def test_benchmark_only_keeps_the_gate_tests(suite: Suite) -> None:
     result = suite.run("perf_tests", "--benchmark-only", "--gate-exact")
     result.assert_outcomes(passed=3, skipped=1)
@@ -388,12 +410,20 @@ def test_stopping_early_loses_no_verdict(recorded: Suite) -> None:
     ids=lambda options: options[0],
 )
 @pytest.mark.parametrize("verb", ["--benchmark-compare", "--gate-record=x"])
+@pytest.mark.filterwarnings("ignore:Can't compare")
 def test_contradictions_are_usage_errors(recorded: Suite, options: list[str], verb: str) -> None:
     result = recorded.try_here("perf_tests", verb, *options)
     assert result.ret == USAGE
     says(result, options[0], verb.partition("=")[0])
     assert not recorded.measured()
     assert recorded.records == ["0001_first.json"]
+
+
+@pytest.mark.parametrize("option", ["--lf", "--stepwise", "--ignore=perf_tests/test_ttft.py", "--ignore-glob=*ttft*"])
+def test_what_hides_files_is_no_way_to_record(suite: Suite, option: str) -> None:
+    result = suite.try_here("perf_tests", "--gate-record=x", option)
+    assert result.ret == USAGE
+    says(result, option.partition("=")[0], "--gate-record")
 
 
 def test_distribution_is_a_usage_error(recorded: Suite) -> None:
