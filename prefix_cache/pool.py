@@ -32,13 +32,14 @@ class BufferPool:
     def take(self, layout: Layout, path: list[Node[KVRun]], length: int, capacity: int) -> KVBuffer:
         """The buffer with room that agrees furthest with the hit, of several the one that loses least; or a new one."""
         fitting = [
-            (min(buffer.agreement(path), length), -buffer.known, -index)
+            (min(buffer.agreement(path), length), not buffer.recycled, -buffer.known, -index)
             for index, buffer in enumerate(self._idle)
             if buffer.capacity >= capacity and buffer.layout is layout
         ]
-        agree, _, index = max(fitting, default=(0, 0, 1))
-        # A buffer that others profit from is not worth overwriting while there is room for one more.
-        if not fitting or (not agree and self._idle[-index].recycled and len(self._idle) < self._limit):
+        agree, _, _, index = max(fitting, default=(0, True, 0, 1))
+        # What somebody may profit from is not worth overwriting while there is room for one more: two prefixes that
+        # take turns would overwrite each other for ever, and neither would get hot.
+        if not fitting or (not agree and self._idle[-index].known and len(self._idle) < self._limit):
             return KVBuffer(layout, -(-capacity // _GRANULE) * _GRANULE)
         best = self._idle.pop(-index)
         # Only what was put to use is worth keeping from an insertion that needs room.

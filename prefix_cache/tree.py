@@ -117,6 +117,12 @@ class RadixTree(Generic[P]):
         self.nbytes = 0
         self.transient_nbytes = 0  # most bytes alive at once during the latest insertion
 
+    def __del__(self) -> None:
+        """Nodes and their parents refer to each other: without this, payloads would wait for the collector."""
+        for node in list(self.nodes()):
+            node.parent = None
+            node.children.clear()
+
     # ---- asking ------------------------------------------------------------------------------------------------
 
     def match(self, namespace: Namespace, tokens: TokenArray) -> Match[P]:
