@@ -284,9 +284,8 @@ class Gatekeeper:
         verdicts = exit_status(self._rows) if self.settings.reference is not None else Exit.PASS
         if self._failures or verdicts is Exit.REGRESSED:
             return TEST_FAILED
-        invalid = any(each.invalid is not None for each in self._measured.values())
         blamed = self._fault is not None and (self.settings.asks or bool(self._selected))
-        if blamed or invalid or self._refused is not None or verdicts is not Exit.PASS:
+        if blamed or self._refused is not None or verdicts is not Exit.PASS:
             return int(Exit.CANNOT_JUDGE)
         return int(Exit.CANNOT_JUDGE) if self._red else exitstatus
 

@@ -166,7 +166,8 @@ class Settings:
 
     root: folder of the ini file (of the root directory where there is none): names and records are relative
     to it.
-    reference: None: nothing is compared; "": with the newest record; else with the record of this number.
+    exact: nothing is timed. reference: None: nothing is compared; "": with the newest record; else with the
+    record of this number.
     record: name of the record to write, or None.
     """
 
@@ -193,6 +194,7 @@ def settings(config: pytest.Config) -> Settings:
     record = option("gate_record")
     least, most = option("gate_workers") or (RECORD_WORKERS if record else COMPARE_WORKERS)
     middle = (least + most) // (2 * BATCH) * BATCH
+    exact = option("gate_exact") or is_disabled(config)
     looks = tuple(sorted({least, middle, most}))
     allowances = dict(_ini(parse_allowance, "gate_allowance", line) for line in config.getini("gate_allowance"))
     found = Settings(
@@ -200,12 +202,12 @@ def settings(config: pytest.Config) -> Settings:
         baselines=root / config.getini("gate_baselines"),
         reference=_reference(config),
         record=record,
-        exact=option("gate_exact") or bool(option("benchmark_disable", False)),
+        exact=exact,
         plan=Plan(
             budget=option("gate_budget") or (RECORD_BUDGET if record else COMPARE_BUDGET),
             looks=looks,
             seed=option("gate_seed"),
-            exact=option("gate_exact") or bool(option("benchmark_disable", False)),
+            exact=exact,
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
         policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
@@ -245,7 +247,7 @@ def _refuse_contradictions(config: pytest.Config) -> None:
     verdict = "--gate-record" if option("gate_record") else "--benchmark-compare"
     contradictions: dict[str, bool] = {
         "--benchmark-skip": option("benchmark_skip", False) and not option("benchmark_only", False),
-        "--benchmark-disable": option("benchmark_disable", False) and not option("benchmark_enable", False),
+        "--benchmark-disable": is_disabled(config),
         "--collect-only": option("collectonly", False),
         "--setup-plan": option("setupplan", False),
         "--setup-only": option("setuponly", False),
@@ -260,6 +262,12 @@ def _refuse_contradictions(config: pytest.Config) -> None:
             raise pytest.UsageError(
                 f"{verdict} needs to measure, and {name} leaves nothing measured: drop one of the two"
             )
+
+
+def is_disabled(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark was told not to time anything."""
+    option: Any = config.getoption
+    return bool(option("benchmark_disable", False)) and not option("benchmark_enable", False)
 
 
 def is_distributed(config: pytest.Config) -> bool:

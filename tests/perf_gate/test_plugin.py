@@ -433,7 +433,9 @@ def test_distribution_is_a_usage_error(recorded: Suite) -> None:
     says(result, "xdist")
 
 
-def test_without_pytest_benchmark_there_is_a_sentence(recorded: Suite) -> None:
+@pytest.mark.parametrize("options", ["", "--benchmark-storage=file://./baselines"])
+def test_without_pytest_benchmark_there_is_a_sentence(recorded: Suite, options: str) -> None:
+    recorded.write("pytest.ini", INI.replace("=importlib", f"=importlib {options}"))
     result = recorded.run("perf_tests", "-p", "no:benchmark")
     assert result.ret == USAGE
     says(result, "perf_gate needs pytest-benchmark")
@@ -444,6 +446,7 @@ def test_an_option_that_swallows_the_path_is_a_usage_error(recorded: Suite) -> N
     result = recorded.run("--benchmark-compare", "perf_tests")
     assert result.ret == USAGE
     says(result, "pytest perf_tests --benchmark-compare")
+    assert recorded.try_here("--benchmark-compare", "perf_tests/test_tttf.py").ret == USAGE
 
 
 def test_the_option_in_addopts_compares_or_is_red(recorded: Suite) -> None:
@@ -458,10 +461,10 @@ def test_the_option_in_addopts_compares_or_is_red(recorded: Suite) -> None:
 
 
 def test_comparing_where_no_suite_is_collected_is_red(recorded: Suite) -> None:
-    for arguments in (["unit"], []):
+    for arguments, words in ((["unit"], "0 of 3 records compared"), ([], "no scenario was selected")):
         result = recorded.run(*arguments, "--benchmark-compare")
         assert result.ret == CANNOT_JUDGE
-        says(result, "cannot judge:")
+        says(result, f"cannot judge: {words}")
 
 
 def test_a_renamed_test_is_red_twice(recorded: Suite) -> None:
