@@ -172,7 +172,7 @@ def _side(scenarios: Sequence[Mapping[str, float]]) -> Spread:
 
 
 def _common(scenarios: Sequence[Mapping[str, float]]) -> Floats:
-    # Sorted by value and not by name, so that renaming or reordering the workers changes nothing.
+    # Sorted by value, so that renaming or reordering the workers changes nothing, not even in the last bit.
     shared = set(scenarios[0]).intersection(*scenarios[1:])
     columns = sorted(tuple(each[name] for each in scenarios) for name in shared)
     return np.array(columns, dtype=np.float64).reshape(len(columns), len(scenarios)).T

@@ -83,8 +83,7 @@ def coupling(values: ArrayLike) -> Any:
     unit = centred / np.maximum(norm, TINY)
     squares = (unit @ np.swapaxes(unit, -1, -2)) ** 2
     off_diagonal = squares.sum(axis=(-1, -2)) - np.trace(squares, axis1=-2, axis2=-1)
-    # Rounded, so that another order of the workers cannot move a verdict by the last bit of a float.
-    return np.round(np.clip(off_diagonal / (scenarios * (scenarios - 1)), 0.0, 1.0), 9)
+    return np.clip(off_diagonal / (scenarios * (scenarios - 1)), 0.0, 1.0)
 
 
 def inverse_trigamma(y: ArrayLike) -> Any:

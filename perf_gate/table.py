@@ -84,7 +84,6 @@ def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, passes
         no_color=not color,
         highlight=False,
         legacy_windows=False,
-        _environ={},
     )
     console.print(Text(headline(rows), style=_headline_style(rows)))
     for row in shown:

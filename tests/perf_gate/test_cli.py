@@ -9,6 +9,7 @@ import pytest
 
 from perf_gate.cli import main
 from perf_gate.compare import compare
+from perf_gate.judge import Policy, judge
 from perf_gate.record import load, save
 from perf_gate.verdict import Exit, Verdict, exit_status
 from tests.perf_gate import samples
@@ -103,6 +104,20 @@ def test_the_machine_class_to_judge_can_be_chosen(put, tmp_path):
     assert not any(row.optional for row in home)
     assert [row.metric.name for row in abroad if row.optional] == ["speedup"] * 2
     assert exit_status(home) is exit_status(abroad) is Exit.PASS
+
+
+def test_the_reference_is_the_section_of_the_same_machine_class(put):
+    home, now = load(put("0001_a.json", 1, slower=1.2)), load(put("0002_b.json", 2, slower=1.2))
+    later = replace(load(put("0003_c.json", 3, machine=ELSEWHERE)).latest, created="2027-01-01T00:00:00+00:00")
+    assert exit_status(compare(home.holding(later), now)) is Exit.PASS
+
+
+def test_finished_records_are_looked_at_once_and_pay_for_one_look(put):
+    one, other = load(put("0001_a.json", 1)), load(put("0002_b.json", 2))
+    once = judge(
+        other.latest.measurements, one.latest.measurements, policy=Policy(alpha=0.01, looks=1), machine=MACHINE
+    )
+    assert compare(one, other, alpha=0.01) == once
 
 
 def test_other_software_is_read_from_the_records(put, tmp_path):

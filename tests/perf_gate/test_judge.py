@@ -12,7 +12,7 @@ from perf_gate import estimate
 from perf_gate.decision import decide
 from perf_gate.judge import Policy, judge, undecided
 from perf_gate.metric import Better, Exact, Sampled, Travels
-from perf_gate.verdict import Exit, Verdict, exit_status
+from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import (
     CALLS,
     COPIED,
@@ -216,6 +216,8 @@ def test_an_absolute_floor_raises_the_allowance():
     assert row(judged(slow, then), "p50", "warm ttft").verdict is Verdict.REGRESSED
     assert row(judged(slow, then), "(all)", "warm ttft").verdict is Verdict.REGRESSED
     assert row(judged(now, then), "(all)", "warm ttft").verdict is Verdict.PASS
+    nearly = judged(side(1, metrics=[tolerant], slower=1.42), side(2, metrics=[tolerant]))
+    assert row(nearly, "(all)", "warm ttft").verdict is Verdict.PASS
     huge = replace(EFFICIENCY, floor=2.0)
     rows = judged(side(1, metrics=[huge], slower=3.0), side(2, metrics=[huge]))
     assert row(rows, "p50", "reuse efficiency").verdict is Verdict.PASS
@@ -282,6 +284,24 @@ def test_the_oldest_record_counts_only_where_it_can_be_compared():
         for each in judged(side(1, metrics=metrics), from_record(side(2, metrics=metrics), "7"), oldest=foreign)
         if each.against
     ]
+
+
+def test_a_timed_metric_that_depends_on_software_is_not_held_against_unknown_software():
+    metrics = [replace(SPEEDUP, travels=Travels.SOFTWARE)]
+    oldest = from_record(side(3, metrics=metrics), "0001_x")
+    rows = judged(side(1, metrics=metrics), from_record(side(2, metrics=metrics), "7"), oldest=oldest)
+    assert {each.verdict for each in rows} == {Verdict.PASS}
+    assert not [each for each in rows if each.against]
+
+
+def test_a_pooled_row_is_decided_by_its_own_scenarios_only():
+    known = Row(name("a"), EFFICIENCY, Verdict.PASS, low=-0.01)
+    old = Row(name("b"), EFFICIENCY, Verdict.PASS, low=-0.01, against="0001_x")
+    other = Row(name("c"), SPEEDUP, Verdict.PASS, low=-0.01)
+    unclear = Row("(all)", EFFICIENCY, Verdict.INCONCLUSIVE, low=-0.01)
+    assert undecided([known, old, other, unclear]) == {name("a")}
+    assert undecided([known, old, other, replace(unclear, against="0001_x")]) == {name("b")}
+    assert undecided([known, old, other]) == set()
 
 
 def test_rows_come_in_the_order_of_the_run():

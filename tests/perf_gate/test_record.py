@@ -216,6 +216,8 @@ FIRST = ("sections", MACHINE, "measurements", 0)
         (put(*FIRST, "metrics", 2, "allowance", 0.9), "allowance < resolution"),
         (put(*FIRST, "metrics", 2, "denominator", 5), "'denominator' is int"),
         (put("sections", []), "'sections' is list"),
+        (put(*FIRST, "metrics", 2, "allowance", True), "'allowance' is bool"),
+        (put(*FIRST, "metrics", 2, "elsewhere", False), "'elsewhere' is bool"),
         (put(*FIRST, "seconds", "warm", 0, 0, 10**400), "too large"),
         (put(*FIRST, "exact", "bytes copied", 10**400), "not a finite number"),
     ],
@@ -239,6 +241,15 @@ def test_what_is_not_finite_is_refused(base, tmp_path, word):
     assert visit in text
     path.write_text(text.replace(visit, word))
     with pytest.raises(RecordError, match=r"no measurement|not a time"):
+        load(path)
+
+
+def test_what_is_not_finite_is_refused_in_the_part_of_pytest_benchmark_too(base, tmp_path):
+    path = tmp_path / "0001_base.json"
+    text = codec.encode(base.name, base.profile, base.sections.values())
+    assert '"iterations": 1' in text
+    path.write_text(text.replace('"iterations": 1', '"iterations": NaN'))
+    with pytest.raises(RecordError, match="NaN"):
         load(path)
 
 
