@@ -330,7 +330,10 @@ class Gatekeeper:
                 lines += details(log)
             lines += [f"lost: {text}" for text in log.lost]
         if self._rows:
-            lines += table.render(self._rows, width=reporter._tw.fullwidth, color=reporter._tw.hasmarkup).splitlines()
+            terminal = reporter._tw
+            # A log is read in a browser; only a terminal's width is a limit.
+            width = terminal.fullwidth if reporter.isatty else max(140, terminal.fullwidth)
+            lines += table.render(self._rows, width=width, color=terminal.hasmarkup).splitlines()
         if self._fault is not None:
             lines.append(f"cannot judge: {self._fault}")
         if self.settings.reference is None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+import torch
 
 from perf_tests.model import ModelUnavailableError, require
 from perf_tests.profile import FULL, QUICK, Profile, profile_of
+
+# One thread here as in the workers: two of them spin against each other on a machine that does anything else.
+torch.set_num_threads(1)
 
 _PROFILE = pytest.StashKey[Profile]()
 

@@ -19,7 +19,7 @@ class _FixedLayer(DynamicLayer):
     is_sliding = False
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, capacity: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.length = keys.shape[2]
         self.buffers = tuple(
             torch.empty((1, past.shape[1], capacity, past.shape[3]), dtype=past.dtype) for past in (keys, values)

@@ -40,6 +40,7 @@ class PrefixHit(Hit):
     kv: RequestCache
 
     def __init__(self, cache: PrefixCache, namespace: Namespace, tokens: TokenArray) -> None:
+        tokens.flags.writeable = False  # it is the key under which `store` files what was computed
         self.prompt = tokens
         self.namespace = namespace
         self.node: Node[KVRun] | None = None

@@ -87,18 +87,22 @@ class HitBench:
         self.prompts = Prompts(model, seed=prefix * 1000 + suffix)
         self.prefix_ids = self.prompts.prefix(prefix)
         self.engine.complete(self.prefix_ids)
+        self._latest = self.prefix_ids
         self._asked: Tokens | None = None
         self._answers: dict[str, Completion] = {}
 
     def count(self) -> Mapping[str, int | float]:
         """The premise, then the costs; three hits to see the difference that a hot prefix makes."""
         counters = self.engine.cache.counters
-        self._checked_hit("warm")  # whatever came before, now the prefix is hot
+        warm = self._hit("warm")  # whatever came before, now the prefix is hot
+        cold = self.engine.complete(self._latest, reuse=False)
+        require_reused("cold", cold, 0, len(self._latest))
+        require_agreement("warm against cold", warm, cold)
         at_start = counters()
-        self._checked_hit("hot hit")
+        self._hit("hot hit")
         after_hot = counters()
         self.engine.cool()
-        self._checked_hit("first hit")
+        self._hit("first hit")
         after_first = counters()
 
         model, engine = self.engine.model, self.engine
@@ -133,13 +137,13 @@ class HitBench:
     def _prompt(self) -> Tokens:
         return np.concatenate([self.prefix_ids, self.prompts.fresh(self.suffix)])
 
-    def _checked_hit(self, what: str) -> None:
-        prompt = self._prompt()
-        completion = self.engine.complete(prompt)
-        reference = self.engine.complete(prompt, reuse=False)
-        require_reused("cold", reference, 0, len(prompt))
-        require_reused(what, completion, self.prefix, len(prompt))
-        require_agreement(what, completion, reference)
+    def _hit(self, what: str) -> Completion:
+        """A hit on a prompt of its own, since every warm answer stores its suffix; right as the floor is."""
+        self._latest = self._prompt()
+        completion = self.engine.complete(self._latest)
+        require_reused(what, completion, self.prefix, len(self._latest))
+        require_agreement(f"{what} against floor", completion, self.engine.floor(self._latest, self.prefix))
+        return completion
 
     def _compared(self, arm: str, reused: int, ask: Callable[[Tokens], Completion]) -> float:
         if self._asked is None or arm in self._answers:  # this arm has answered: a new round has begun
@@ -152,10 +156,6 @@ class HitBench:
         return completion.ttft
 
     def _first_hit(self) -> float:
-        """A hit on a prefix that is stored but not hot. On a prompt of its own: every warm answer stores its suffix."""
-        prompt = self._prompt()
+        """A hit on a prefix that is stored but not hot."""
         self.engine.cool()
-        completion = self.engine.complete(prompt)
-        require_reused("first", completion, self.prefix, len(prompt))
-        require_agreement("first against floor", completion, self.engine.floor(prompt, self.prefix))
-        return completion.ttft
+        return self._hit("first").ttft

@@ -363,6 +363,19 @@ def test_crop_then_the_same_tokens_again_is_not_taken_for_stored_bits(llama, tok
         assert torch.equal(hit.kv.buffer.slabs[0][:, :, :23], stored[:, :, :23])
 
 
+def test_reset_forgets_every_position(llama, tokens, cold) -> None:
+    prompt, other = tokens(30, 24), tokens(31, 9)
+    cache = PrefixCache(llama)
+    cache.prefill(prompt)
+    with cache.lookup(prompt) as hit:
+        hit.kv.reset()
+        assert hit.kv.get_seq_length() == 0
+        logits = step(llama, other, hit.kv)
+        assert hit.store(other) == 9
+    assert (logits[-1] - cold(llama, other)[-1]).abs().max() < TOLERANCE
+    cache.check()
+
+
 def test_several_turns_over_one_hit(llama, tokens, cold) -> None:
     prompt = tokens(16, 12)
     cache = PrefixCache(llama)

@@ -129,3 +129,15 @@ def test_writing_to_the_suffix_does_not_change_the_key(llama, tokens) -> None:
         hit.store()
     with cache.lookup(prompt) as hit:
         assert hit.matched == 12
+
+
+def test_the_prompt_of_a_hit_is_read_only(llama, tokens) -> None:
+    cache = PrefixCache(llama)
+    mine = np.array(tokens(1, 12))
+    with cache.lookup(mine) as hit:
+        with pytest.raises(ValueError, match="read-only"):
+            hit.prompt[0] = 1
+        cache.run(hit.suffix, hit.kv)
+        hit.store()
+    mine[:] = 0  # the caller's own array stays writable, and is not the key
+    assert cache.prefill(tokens(1, 12)).reused_tokens == 11
