@@ -71,7 +71,7 @@ def test_logits_at_every_hit_length(zoo, tokens, kind: str, way: str) -> None:
     prepare(cache, prompt, way, vocabulary)
     if way == "recycled":
         cache.prefill(prompt)
-    worst = 0.0
+    errors = []
     # Falling lengths, so that a recycled buffer always holds enough.
     for h, logits in reversed(list(zip(asked, expected, strict=True))):
         if way != "recycled":
@@ -83,8 +83,8 @@ def test_logits_at_every_hit_length(zoo, tokens, kind: str, way: str) -> None:
             copied = cache.counters().copied_bytes - before.copied_bytes
             assert copied == (0 if way == "recycled" else hit.length * cache.nbytes_per_token)
             warm = model(hit.suffix, past_key_values=hit.kv, use_cache=True).logits[0]
-            worst = max(worst, float((warm - logits[hit.length :]).abs().max()))
-    assert worst < TOLERANCE
+            errors.append((warm - logits[hit.length :]).abs().max())
+    assert torch.stack(errors).max() < TOLERANCE  # NaN included, unlike with the built-in max
     cache.check()
 
 
@@ -96,7 +96,7 @@ def test_gpt_neo_at_every_hit_length(zoo, tokens, cold) -> None:
     with torch.no_grad():
         model(torch.tensor([prompt]), past_key_values=whole, use_cache=True)
     cache = PrefixCache(model)
-    worst = 0.0
+    errors = []
     for h in range(len(prompt)):
         cache.clear()
         if h:
@@ -106,8 +106,8 @@ def test_gpt_neo_at_every_hit_length(zoo, tokens, cold) -> None:
         with cache.lookup(prompt) as hit, torch.no_grad():
             assert hit.length == h
             warm = model(hit.suffix, past_key_values=hit.kv, use_cache=True).logits[0]
-        worst = max(worst, float((warm - expected[h:]).abs().max()))
-    assert worst < TOLERANCE
+        errors.append((warm - expected[h:]).abs().max())
+    assert torch.stack(errors).max() < TOLERANCE  # NaN included, unlike with the built-in max
     cache.check()
 
 
@@ -134,16 +134,19 @@ def test_bfloat16_error_of_a_hit_is_at_most_twice_that_of_cold(zoo, tokens, kind
     reference, plain = cold_rows(reference_model, rows), cold_rows(model, rows).float()
     cache = PrefixCache(model)
     cache.prefill(prompt)
-    cold_error, warm_error = 0.0, 0.0
+    cold_errors, warm_errors = [], []
+    sure = 0
     for h, row in enumerate(rows):
         with cache.lookup(row) as hit, torch.no_grad():
             assert hit.length == h
             warm = model(hit.suffix, past_key_values=hit.kv).logits[0].float()
-        cold_error = max(cold_error, float((plain[h, h:] - reference[h, h:]).abs().max()))
-        warm_error = max(warm_error, float((warm - reference[h, h:]).abs().max()))
-        sure = (reference[h, -1].topk(2).values.diff().abs() > 4 * cold_error).item()
-        if sure:
+        cold_errors.append((plain[h, h:] - reference[h, h:]).abs().max())
+        warm_errors.append((warm - reference[h, h:]).abs().max())
+        if reference[h, -1].topk(2).values.diff().abs() > 4 * cold_errors[-1]:
+            sure += 1
             assert warm[-1].argmax() == reference[h, -1].argmax()
+    cold_error, warm_error = torch.stack(cold_errors).max(), torch.stack(warm_errors).max()
+    assert sure, "every argmax was a near tie"
     assert cold_error > 0, "bfloat16 was not used"
     assert warm_error <= 2 * cold_error + torch.finfo(torch.bfloat16).eps
 
