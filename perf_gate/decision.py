@@ -52,9 +52,7 @@ def holm_levels(p: ArrayLike, alpha: float) -> Any:
     return levels
 
 
-def decide(
-    contrast: Contrast, allowance: ArrayLike, resolution: ArrayLike, *, alpha: float, doubt: float
-) -> Decision:
+def decide(contrast: Contrast, allowance: ArrayLike, resolution: ArrayLike, *, alpha: float, doubt: float) -> Decision:
     """Judge a family of rows.
 
     allowance, resolution: (rows,), log scale. alpha: chance of any false alarm in the family when no change

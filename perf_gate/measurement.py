@@ -18,7 +18,7 @@ class Measurement:
         belongs to the same worker.
     fingerprint: digest of what was asked (class, fields); two measurements compare only where it is equal.
     machine: class of the machine that it was measured on. record: name of the record that it was read from, if any.
-    crew: name of the worker behind the i-th tuple, the same name in every scenario that it visited; empty: "0", "1", ...
+    crew: name of the worker behind the i-th tuple, the same in every scenario that it visited; empty: "0", "1", ...
     invalid: why nothing may be concluded (broken premise, dead worker, varying exact metric), or None.
     """
 

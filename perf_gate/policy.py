@@ -33,9 +33,7 @@ class Policy:
         if isinstance(self.looks, bool) or not isinstance(self.looks, int) or self.looks < 1:
             raise ValueError(f"policy: looks is a whole number >= 1, not {self.looks!r}")
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 3:
-            raise ValueError(
-                f"policy: workers is a whole number >= 3, not {self.workers!r}: two do not show a spread"
-            )
+            raise ValueError(f"policy: workers is a whole number >= 3, not {self.workers!r}: two do not show a spread")
         if not 0 < self.pooled_share <= 1:
             raise ValueError(f"policy: pooled_share is > 0 and <= 1, not {self.pooled_share!r}")
 
@@ -47,7 +45,5 @@ class Policy:
         (Bonferroni).
         """
         if not 1 <= look <= self.looks:
-            raise ValueError(
-                f"look {look} of {self.looks}: looks are fixed before the run, raise Policy.looks"
-            )
+            raise ValueError(f"look {look} of {self.looks}: looks are fixed before the run, raise Policy.looks")
         return self.alpha * 2 * look / (self.looks * (self.looks + 1))

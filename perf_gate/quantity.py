@@ -33,7 +33,14 @@ def _ratio(value: float) -> str:
 
 
 def _factor(value: float) -> str:
-    return f"{value:.3g}x"
+    return f"{value:.4g}x"
+
+
+def change(then: float, now: float, unit: str) -> str:
+    """From one value to another, e.g. "from 10 to 11 tokens"; the unit once where both have the same."""
+    before, after = quantity(then, unit), quantity(now, unit)
+    number, _, name = before.rpartition(" ")
+    return f"from {number if number and after.endswith(f' {name}') else before} to {after}"
 
 
 def _seconds(value: float) -> str:

@@ -9,23 +9,19 @@ from perf_gate.contest import POOLED_PREFIX, Contest
 from perf_gate.inventory import RECORD
 from perf_gate.metric import Exact
 from perf_gate.policy import Policy
-from perf_gate.quantity import percent, quantity
+from perf_gate.quantity import change, percent
 
 SLACK = "or the slack hides the next regression"
 
 
 def count_rose(metric: Exact, then: float, now: float) -> str:
     """An exact metric is worse."""
-    return (
-        f"{metric.name} went from {quantity(then, metric.unit)} to {quantity(now, metric.unit)}; it is counted, so "
-        f"this is no noise. Find the change that did it, or {RECORD} if it is meant."
-    )
+    return f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. Find the change that did it, or {RECORD} if it is meant."
 
 
 def count_fell(metric: Exact, then: float, now: float) -> str:
     """An exact metric is better."""
-    went = f"from {quantity(then, metric.unit)} to {quantity(now, metric.unit)}"
-    return f"improved {went}: {RECORD}, {SLACK}."
+    return f"improved {change(then, now, metric.unit)}: {RECORD}, {SLACK}."
 
 
 def regressed(each: Contest, worse: float) -> str:

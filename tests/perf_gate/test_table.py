@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate.quantity import percent, quantity
+from perf_gate.quantity import change, percent, quantity
 from perf_gate.table import failure_text, headline, red, render
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import COPIED, EFFICIENCY, WARM, name
@@ -151,8 +151,8 @@ def test_a_row_is_red_exactly_where_it_keeps_a_run_from_passing(row):
         (5e-9, "s", "5 ns"),
         (0.0, "s", "0 ns"),
         (0.9538, "ratio", "95.38 %"),
-        (3.2853, "ratio", "3.29x"),
-        (3.2853, "x", "3.29x"),
+        (3.2853, "ratio", "3.285x"),
+        (3.2853, "x", "3.285x"),
         (0, "B", "0 B"),
         (7 * 2**20, "B", "7 MiB"),
         (7 * 2**20 + 1, "B", "7,340,033 B"),
@@ -167,6 +167,20 @@ def test_a_row_is_red_exactly_where_it_keeps_a_run_from_passing(row):
 )
 def test_quantities_read_as_people_write_them(value, unit, said):
     assert quantity(value, unit) == said
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "unit", "said"),
+    [
+        (10, 11, "tokens", "from 10 to 11 tokens"),
+        (7 * 2**20, 8 * 2**20, "B", "from 7 to 8 MiB"),
+        (7 * 2**20, 2**20 + 1, "B", "from 7 MiB to 1,048,577 B"),
+        (2.0, 3.0, "x", "from 2x to 3x"),
+        (2, 3, "", "from 2 to 3"),
+    ],
+)
+def test_a_change_names_its_unit_once_where_it_can(then, now, unit, said):
+    assert change(then, now, unit) == said
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**50))
