@@ -267,7 +267,7 @@ class TreeMachine(RuleBasedStateMachine):
 
 def test_any_sequence_of_operations_agrees_with_the_oracle() -> None:
     TreeMachine.steps = 0
-    run_state_machine_as_test(TreeMachine, settings=settings(max_examples=300, stateful_step_count=50))
+    run_state_machine_as_test(TreeMachine, settings=settings(max_examples=250, stateful_step_count=50))
     assert TreeMachine.steps >= 10_000
 
 
