@@ -16,7 +16,10 @@ SLACK = "or the slack hides the next regression"
 
 def count_rose(metric: Exact, then: float, now: float) -> str:
     """An exact metric is worse."""
-    return f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. Find the change that did it, or {RECORD} if it is meant."
+    return (
+        f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. "
+        f"Find the change that did it, or {RECORD} if it is meant."
+    )
 
 
 def count_fell(metric: Exact, then: float, now: float) -> str:
