@@ -34,6 +34,8 @@ ALLOCATOR_VARIABLES = (
     "MALLOC_TRIM_THRESHOLD_",
 )
 
+BOOT_SECONDS = 60.0
+
 BOOTSTRAP = """
 import sys
 path, parent = channel.receive()
@@ -147,18 +149,17 @@ class Worker:
         except OSError as error:
             raise self._lost(f"died before it was asked to {ask}") from error
 
-    def hear(self) -> dict[str, Any]:
-        """Wait for the answer to the last request, at most the deadline.
+    def hear(self, deadline: float | None = None) -> dict[str, Any]:
+        """Wait for the answer to the last request, at most `deadline` seconds (None: as the conditions say).
 
         Raises FailedScenarioError where the scenario failed, LostWorkerError where the worker did.
         """
         ask = self._pending["ask"]
+        seconds = self._conditions.deadline if deadline is None else deadline
         try:
-            answer = self._channel.receive(timeout=self._conditions.deadline)
+            answer = self._channel.receive(timeout=seconds)
         except self._channel.TimeoutError as error:
-            raise self._lost(
-                f"gave no answer to {ask!r} within {self._conditions.deadline:g} s and was killed"
-            ) from error
+            raise self._lost(f"gave no answer to {ask!r} within {seconds:g} s and was killed") from error
         except EOFError as error:
             raise self._lost(f"died while busy with {ask!r}") from error
         except execnet.RemoteError as error:
@@ -181,7 +182,8 @@ class Worker:
 
     def hear_greeting(self) -> dict[str, Any]:
         """Return pid, Python version and environment of the worker."""
-        hello = self.hear()
+        # The deadline is for scenarios; an interpreter on a busy machine may take longer to come up.
+        hello = self.hear(max(BOOT_SECONDS, self._conditions.deadline))
         self.pid = hello["pid"]
         return hello
 
