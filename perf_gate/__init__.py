@@ -6,5 +6,15 @@ from perf_gate.scenario import InvalidPremise, Scenario
 from perf_gate.verdict import Exit, Row, Verdict
 
 __all__ = [
-    "Better", "Exact", "Exit", "InvalidPremise", "Measurement", "Metric", "Row", "Sampled", "Scenario", "Travels", "Verdict",
+    "Better",
+    "Exact",
+    "Exit",
+    "InvalidPremise",
+    "Measurement",
+    "Metric",
+    "Row",
+    "Sampled",
+    "Scenario",
+    "Travels",
+    "Verdict",
 ]

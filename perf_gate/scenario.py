@@ -55,7 +55,7 @@ class Scenario(ABC):
         """Do what `arm` does once and return its seconds (> 0). Raises InvalidPremise where the premise is broken."""
         raise LookupError(f"{type(self).__name__} has no arm {arm!r}")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most scenarios leave it to the collector
         """Drop what `open` built."""
 
     def fields(self) -> dict[str, Any]:

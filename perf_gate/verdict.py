@@ -12,7 +12,7 @@ from perf_gate.metric import Metric
 class Verdict(StrEnum):
     """What is concluded about one metric of one scenario."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105  # a verdict
     REGRESSED = "regressed"
     IMPROVED = "improved"
     INCONCLUSIVE = "inconclusive"

