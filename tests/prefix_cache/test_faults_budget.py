@@ -110,6 +110,7 @@ def test_exactly_the_budget_fits(llama, tokens) -> None:
     cache = of_tokens(llama, 50)
     assert cache.prefill([0, *tokens(1, 49)]).stored_tokens == 50
     assert cache.prefill([1, *tokens(1, 49)]).stored_tokens == 50
+    assert (cache.counters().evicted_tokens, cache.counters().refused_tokens) == (50, 0)
     assert cache.prefill([2, *tokens(1, 50)]).stored_tokens == 0
     assert cache.counters().tokens_live == 50
     cache.check()

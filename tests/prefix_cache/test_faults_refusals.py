@@ -29,6 +29,7 @@ from prefix_cache import (
     UnsupportedCacheError,
     UnsupportedModelError,
 )
+from prefix_cache.layout import probe
 
 SHAPE = {
     "vocab_size": 97,
@@ -179,6 +180,19 @@ def test_a_static_cache_is_refused(llama, tokens) -> None:
     kv = filled(llama, StaticCache(config=llama.config, max_cache_len=32), tokens(1, 20))
     with pytest.raises(UnsupportedCacheError, match="StaticLayer"):
         PrefixCache(llama).insert(tokens(1, 20), kv)
+
+
+def test_a_model_that_fills_other_layers_than_its_config_promises(llama, tokens) -> None:
+    for kv, name in (
+        (StaticCache(config=llama.config, max_cache_len=32), "StaticLayer"),
+        (quantised(llama), "Int8Layer"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=f"OddModel: layer 0 keeps its state in a {name}"):
+            probe(filled(llama, kv, tokens(1, 1)), "OddModel")
+    with pytest.raises(UnsupportedModelError, match="no KV of its own"):
+        probe(DynamicCache(config=llama.config), "OddModel")
+    with pytest.raises(UnsupportedModelError, match="filled no KV cache"):
+        probe(DynamicCache(), "OddModel")
 
 
 def test_caches_that_hold_nothing_or_something_else(llama, tokens) -> None:
