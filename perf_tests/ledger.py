@@ -17,19 +17,25 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces itself
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What some work took. All counts; bytes are those of the CPU allocator, whoever asked for them.
-
-    kept_bytes: allocated minus freed, when all is over and garbage collected. peak_bytes: most alive at once.
-    """
+class Calls:
+    """What the model was made to do. All counts."""
 
     tokens_run: int
     forward_passes: int
+    operators: int
     flops: int
-    operator_calls: int
-    allocated_bytes: int
-    kept_bytes: int
-    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Bytes of the CPU allocator, whoever asked for them.
+
+    kept: allocated minus freed, when all is over and garbage collected. peak: most alive at once.
+    """
+
+    total: int
+    kept: int
+    peak: int
 
 
 class _CallCounter(TorchDispatchMode):
@@ -43,32 +49,44 @@ class _CallCounter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def cost_of(model: PreTrainedModel, work: Callable[[], object], *, before: Callable[[], object] = lambda: None) -> Cost:
-    """Run `work` several times, once under each instrument, so that none of them counts another.
-
-    before: puts things back to where they were; called before each run, not counted.
-    """
-    before()
+def calls_of(model: PreTrainedModel, work: Callable[[], object]) -> Calls:
+    """Run `work` twice, because the two instruments would count each other."""
     with _Passes(model) as passes, _CallCounter() as counter:
         work()
-    before()
     with FlopCounterMode(display=False) as flops:
         work()
-    allocated, kept, peak = _allocations(work, before)
-    return Cost(
-        tokens_run=passes.tokens,
-        forward_passes=passes.passes,
-        flops=int(flops.get_total_flops()),
-        operator_calls=counter.calls,
-        allocated_bytes=allocated,
-        kept_bytes=kept,
-        peak_bytes=peak,
-    )
+    return Calls(passes.tokens, passes.passes, counter.calls, int(flops.get_total_flops()))
 
 
-def kept_bytes(work: Callable[[], object], *, before: Callable[[], object] = lambda: None) -> int:
-    """Bytes that `work` allocated and did not give back; it is run twice, and the second run counts."""
-    return _allocations(work, before)[1]
+def allocations_of(work: Callable[[], object]) -> Allocations:
+    """Run `work` once and read the allocator's own reports to the profiler.
+
+    What is built once in a process (lazy tables, type caches) counts too: let `work` have been run before.
+    """
+    gc.collect()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+        gc.collect()
+    results = profiler.profiler.kineto_results if profiler.profiler is not None else None
+    assert results is not None
+    events = sorted(_memory_events(results.experimental_event_tree()))
+    if not events:
+        return Allocations(0, 0, 0)
+    sizes = [size for _, _, size in events]
+    _, first_total, first_size = events[0]
+    # The allocator's running total, not a sum in order of time: two events may carry the same time.
+    peak = max(total for _, total, _ in events) - (first_total - first_size)
+    return Allocations(sum(size for size in sizes if size > 0), sum(sizes), max(peak, 0))
+
+
+def _memory_events(events: Iterable[Any]) -> Iterable[tuple[int, int, int]]:
+    """(time, bytes allocated in all after it, bytes of it) of every allocation and, negative, every release."""
+    pending = list(events)
+    while pending:
+        event = pending.pop()
+        if event.tag == torch._C._profiler._EventType.Allocation:
+            yield event.start_time_ns, int(event.typed[1].total_allocated), int(event.typed[1].alloc_size)
+        pending.extend(event.children)
 
 
 class _Passes:
@@ -89,34 +107,3 @@ class _Passes:
         ids = args[0] if args else kwargs["input_ids"]
         self.passes += 1
         self.tokens += int(ids.shape[0] * ids.shape[1])
-
-
-def _allocations(work: Callable[[], object], before: Callable[[], object]) -> tuple[int, int, int]:
-    """(bytes allocated, bytes kept, peak bytes), from the allocator's own reports to the profiler."""
-    before()
-    work()  # what is built once (lazy tables, type caches) is not part of what the work costs
-    before()
-    gc.collect()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
-        gc.collect()
-    results = profiler.profiler.kineto_results if profiler.profiler is not None else None
-    assert results is not None
-    events = sorted(_memory_events(results.experimental_event_tree()))
-    if not events:
-        return 0, 0, 0
-    sizes = [size for _, _, size in events]
-    _, first_total, first_size = events[0]
-    # The allocator's running total, not a sum in order of time: two events may carry the same time.
-    peak = max(total for _, total, _ in events) - (first_total - first_size)
-    return sum(size for size in sizes if size > 0), sum(sizes), max(peak, 0)
-
-
-def _memory_events(events: Iterable[Any]) -> Iterable[tuple[int, int, int]]:
-    """(time, bytes allocated in all after it, bytes of it) of every allocation and, negative, every release."""
-    pending = list(events)
-    while pending:
-        event = pending.pop()
-        if event.tag == torch._C._profiler._EventType.Allocation:
-            yield event.start_time_ns, int(event.typed[1].total_allocated), int(event.typed[1].alloc_size)
-        pending.extend(event.children)

@@ -9,7 +9,7 @@ import numpy as np
 
 from perf_gate import Better, Exact, InvalidPremise, Metric, Travels
 from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
-from perf_tests.ledger import kept_bytes
+from perf_tests.ledger import allocations_of
 from perf_tests.model import kv_bytes_per_token, load
 from perf_tests.prompts import Prompts, Tokens
 from perf_tests.scenarios.bench import BenchScenario
@@ -63,15 +63,19 @@ class PrefixMemoryBench(_CountedOnly):
 
     def count(self) -> Mapping[str, int | float]:
         """Each from an empty cache."""
-        cache = self.engine.cache
         self._store(self.prefix_ids)
-        stored = cache.counters().stored_bytes_live
+        stored = self.engine.cache.counters().stored_bytes_live
+        kept = {}
+        for what in (lambda: self._store(self.prefix_ids), self._evict_half, self._evict_all):
+            self.engine.cache.clear()
+            kept[what] = allocations_of(what).kept
+        alone, half, nothing = kept.values()
         return {
             "KV bytes stored": stored,
             "KV bytes stored / theoretical": stored / (len(self.prefix_ids) * self.per_token),
-            "bytes kept alive": kept_bytes(lambda: self._store(self.prefix_ids), before=cache.clear),
-            "bytes kept alive after evicting half": kept_bytes(self._evict_half, before=cache.clear),
-            "bytes kept alive after evicting all": kept_bytes(self._evict_all, before=cache.clear),
+            "bytes kept alive": alone,
+            "bytes kept alive after evicting half": half,
+            "bytes kept alive after evicting all": nothing,
         }
 
     def _store(self, prompt: Tokens) -> None:
@@ -142,7 +146,7 @@ class SharedMemoryBench(_CountedOnly):
         self.distinct = len({prompt[: end + 1].tobytes() for prompt in self.asked for end in range(len(prompt))})
 
     def count(self) -> Mapping[str, int | float]:
-        """From an empty cache; the whole series is asked three times."""
+        """From an empty cache; the whole series is asked twice."""
         cache = self.engine.cache
         before = cache.counters()
         self._ask_all()
@@ -151,21 +155,20 @@ class SharedMemoryBench(_CountedOnly):
         computed = prompt_tokens - (after.reused_tokens - before.reused_tokens)
         if after.prompt_tokens - before.prompt_tokens != prompt_tokens:
             raise InvalidPremise("the cache has seen other prompts than were asked")
+        cache.clear()
+        kept = allocations_of(self._ask_all).kept
+        freed = -allocations_of(cache.clear).kept
         return {
             "KV bytes stored": after.stored_bytes_live,
             "KV bytes stored / every shared run once": after.stored_bytes_live / (self.distinct * self.per_token),
             "prompt tokens computed": computed,
             "share of prompt tokens reused": 1 - computed / prompt_tokens,
             "KV bytes copied": after.copied_bytes - before.copied_bytes,
-            "bytes kept alive": kept_bytes(self._ask_all, before=cache.clear),
-            "bytes kept alive after evicting all": kept_bytes(self._ask_and_forget, before=cache.clear),
+            "bytes kept alive": kept,
+            "bytes kept alive after evicting all": kept - freed,
         }
 
     def _ask_all(self) -> None:
         for prompt in self.asked:
             self.engine.complete(prompt)
         self.engine.cool()
-
-    def _ask_and_forget(self) -> None:
-        self._ask_all()
-        self.engine.cache.clear()

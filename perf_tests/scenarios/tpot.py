@@ -11,7 +11,7 @@ import numpy as np
 from perf_gate import Better, Exact, InvalidPremise, Metric, Sampled, Travels
 from perf_tests.engine import Completion
 from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
-from perf_tests.ledger import cost_of
+from perf_tests.ledger import allocations_of, calls_of
 from perf_tests.model import load
 from perf_tests.prompts import Prompts, Tokens
 from perf_tests.scenarios.bench import BenchScenario
@@ -68,18 +68,23 @@ class TpotBench:
         self._answers: dict[str, Completion] = {}
 
     def count(self) -> Mapping[str, int | float]:
-        """Costs of one further token: the difference between decoding many and decoding one fewer."""
+        """Costs of the third token: what a hit and three tokens take beyond a hit and two."""
         prompt = self._prompt()
         warm, cold = self._ask(prompt, "warm"), self._ask(prompt, "cold")
         require_agreement("warm", warm, cold)
-        more, fewer = (
-            cost_of(self.engine.model, lambda n=n: self.engine.complete(self._prompt(), new_tokens=n))  # type: ignore[misc]
-            for n in (self.new_tokens, self.new_tokens - 1)
-        )
+        three, two = (self._costs(new_tokens) for new_tokens in (3, 2))
         return {
-            "operator calls per output token": more.operator_calls - fewer.operator_calls,
-            "bytes allocated per output token": more.allocated_bytes - fewer.allocated_bytes,
+            "operator calls per output token": three[0] - two[0],
+            "bytes allocated per output token": three[1] - two[1],
         }
+
+    def _costs(self, new_tokens: int) -> tuple[int, int]:
+        """(operator calls, bytes allocated) of a hit and so many tokens."""
+
+        def work() -> None:
+            self.engine.complete(self._prompt(), new_tokens=new_tokens)
+
+        return calls_of(self.engine.model, work).operators, allocations_of(work).total
 
     def visit(self, arm: str) -> float:
         """Seconds per output token; both arms of a round decode behind the same prompt and must agree.

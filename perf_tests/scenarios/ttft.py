@@ -11,7 +11,7 @@ import numpy as np
 from perf_gate import Better, Exact, Metric, Sampled, Travels
 from perf_tests.engine import Completion
 from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
-from perf_tests.ledger import cost_of
+from perf_tests.ledger import allocations_of, calls_of
 from perf_tests.model import load
 from perf_tests.prompts import Prompts, Tokens
 from perf_tests.scenarios.bench import BenchScenario
@@ -105,23 +105,24 @@ class HitBench:
         self._hit("first hit")
         after_first = counters()
 
-        model, engine = self.engine.model, self.engine
-        floor = cost_of(model, lambda: engine.floor(self._prompt(), self.prefix))
-        hot = cost_of(model, lambda: engine.complete(self._prompt()))
-        first = cost_of(model, lambda: engine.complete(self._prompt()), before=engine.cool)
+        calls = calls_of(self.engine.model, lambda: self.engine.complete(self._prompt()))
+        self.engine.cool()
+        first = allocations_of(lambda: self.engine.complete(self._prompt()))
+        hot = allocations_of(lambda: self.engine.complete(self._prompt()))
+        floor = allocations_of(lambda: self.engine.floor(self._prompt(), self.prefix))
         return {
-            "prompt tokens run": hot.tokens_run,
-            "forward passes": hot.forward_passes,
+            "prompt tokens run": calls.tokens_run,
+            "forward passes": calls.forward_passes,
             "tree nodes visited": after_hot.visited_nodes - at_start.visited_nodes,
             "KV bytes copied, hot hit": after_hot.copied_bytes - at_start.copied_bytes,
             "KV bytes copied, first hit": after_first.copied_bytes - after_hot.copied_bytes,
-            "bytes kept by a hit": hot.kept_bytes,
-            "bytes allocated beyond the floor, hot hit": hot.allocated_bytes - floor.allocated_bytes,
-            "bytes allocated beyond the floor, first hit": first.allocated_bytes - floor.allocated_bytes,
-            "peak bytes of a hot hit": hot.peak_bytes,
-            "peak bytes of a first hit": first.peak_bytes,
-            "operator calls": hot.operator_calls,
-            "FLOPs": hot.flops,
+            "bytes kept by a hit": hot.kept,
+            "bytes allocated beyond the floor, hot hit": hot.total - floor.total,
+            "bytes allocated beyond the floor, first hit": first.total - floor.total,
+            "peak bytes of a hot hit": hot.peak,
+            "peak bytes of a first hit": first.peak,
+            "operator calls": calls.operators,
+            "FLOPs": calls.flops,
         }
 
     def visit(self, arm: str) -> float:
