@@ -25,8 +25,10 @@ class Batch:
         self.lost: list[str] = []
         self._crew = crew
 
-    def open(self, evidence: Evidence, seeds: Sequence[int], warmups: int) -> None:
-        """Let all workers open the scenario, side by side; one seed per worker."""
+    def open(
+        self, evidence: Evidence, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None
+    ) -> None:
+        """Let all workers open the scenario, side by side; one seed per worker. plant: see Plant.shares."""
         scenario = evidence.task.scenario
         kind = type(scenario)
         details = {
@@ -35,6 +37,7 @@ class Batch:
             "file": inspect.getfile(kind),
             "fields": scenario.fields(),
             "warmups": warmups,
+            "plant": dict(plant or {}),
         }
         each = [{**details, "seed": seed} for seed in seeds]
         self._side_by_side(evidence, "open", each, lambda _, answer: evidence.costs(answer["cost"]))

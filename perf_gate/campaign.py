@@ -23,6 +23,7 @@ from perf_gate.batch import Batch
 from perf_gate.crew import BOOTSTRAP, Conditions, Crew, LostWorkerError, Side
 from perf_gate.evidence import Evidence, Task
 from perf_gate.measurement import Measurement
+from perf_gate.plant import Plant
 from perf_gate.progress import Progress
 
 Thing = TypeVar("Thing")
@@ -34,7 +35,7 @@ NOTHING_LEFT = "no scenario is left that could be measured"
 
 
 class CampaignError(Exception):
-    """No worker could be started: nothing is known about any scenario."""
+    """Nothing is known about any scenario: no worker could be started, or a slowdown could not be planted."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Plan:
     budget: seconds for the whole campaign. looks: numbers of workers, ascending, after which the verdict is
     asked for; the first is the least and the last the most that are measured. passes: parts into which a
     worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
-    worker. exact: count only. warmups: unrecorded rounds after opening.
+    worker. exact: count only. warmups: unrecorded rounds after opening. plant: a slowdown that the workers really
+    wait for; for calibration only.
     """
 
     budget: float = 150.0
@@ -54,6 +56,7 @@ class Plan:
     passes: int = 3
     rounds: tuple[int, int] = (6, 150)
     warmups: int = 2
+    plant: Plant | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible plans."""
@@ -139,6 +142,7 @@ class Campaign:
         could still decide; None: go on to the most workers (a record). Raises CampaignError where no worker
         starts, and whatever interrupts it (KeyboardInterrupt) after every worker is down.
         """
+        self._refuse_barren_plant()
         began = time.perf_counter()
         self._progress.expect(BATCH if self._plan.exact else self._plan.looks[-1], self._plan.budget)
         with self._progress, Crew(self._conditions, self._bootstrap) as crew:
@@ -154,6 +158,19 @@ class Campaign:
             seconds=time.perf_counter() - began,
         )
         return Outcome(self._measurements(), log)
+
+    def _refuse_barren_plant(self) -> None:
+        # A slowdown that slows nothing down would look like one that the gate has missed.
+        plant = self._plan.plant
+        scenarios = [evidence.task.scenario for evidence in self._evidence.values()]
+        if plant is not None and (self._plan.exact or not any(map(plant.shares, scenarios))):
+            arms = sorted({arm for scenario in scenarios for arm in scenario.arms})
+            raise CampaignError(
+                f"the slowdown {plant} cannot be planted: no timed scenario has it; the arms are {arms}"
+            )
+
+    def _shares(self, evidence: Evidence) -> Mapping[str, float]:
+        return {} if self._plan.plant is None else self._plan.plant.shares(evidence.task.scenario)
 
     def _measure(self, crew: Crew, undecided: Undecided | None, began: float) -> tuple[int, str]:
         self._count(crew, began)
@@ -215,7 +232,7 @@ class Campaign:
         batch = self._hire(crew)
         for evidence in self._shuffled(self._timed()):
             self._progress.update(phase="opening", scenario=evidence.task.name, seconds=time.perf_counter() - began)
-            batch.open(evidence, self._seeds(batch), self._plan.warmups)
+            batch.open(evidence, self._seeds(batch), self._plan.warmups, self._shares(evidence))
         self._boot.append(time.perf_counter() - start)
         if not self._rounds:
             self._share_out(self._boot[0])

@@ -1,7 +1,8 @@
 """The file format of a record: pytest-benchmark's JSON, with all that judging needs under "perf_gate".
 
 Schema history:
-1  first: name, profile, sections by machine class, each with created, provenance and measurements.
+1  first: name, profile, sections by machine class, each with created, provenance and measurements. The samples of
+   a run that is no record (--gate-samples) have a further object "run", and are refused where a record is wanted.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class FormatError(Exception):
         super().__init__(f"{where}: {what}" if where else what)
 
 
-def encode(name: str, profile: str, sections: Iterable[Section]) -> str:
+def encode(name: str, profile: str, sections: Iterable[Section], run: Mapping[str, object] | None = None) -> str:
     """The text of a record file. Raises ValueError for what `decode` would refuse.
 
     pytest-benchmark's part shows the section recorded last; its format knows one machine only.
+    run: facts about a run that is no record, which mark the file as such.
     """
     ordered = sorted(sections, key=lambda section: (section.created, section.machine))
     for section in ordered:
@@ -52,6 +54,7 @@ def encode(name: str, profile: str, sections: Iterable[Section]) -> str:
             "name": name,
             "profile": profile,
             "sections": {section.machine: _section_to_json(section) for section in ordered},
+            **({} if run is None else {"run": dict(run)}),
         },
     }
     return _layout(document) + "\n"
@@ -95,6 +98,22 @@ def _metric_to_json(metric: Metric) -> dict[str, object]:
 
 def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
     """Name, profile and sections from the text of a record file. Raises RecordError naming `path`."""
+    ours = _ours(text, path)
+    if "run" in ours:
+        raise RecordError(path, "holds the samples of a run, which were never checked as a record is", HOW_TO_RECORD)
+    return _decoded(ours, path)
+
+
+def decode_run(text: str, path: Path) -> tuple[str, str, tuple[Section, ...], dict[str, Any]]:
+    """The same of the samples of a run that is no record, and the facts about it. Raises RecordError."""
+    ours = _ours(text, path)
+    facts = ours.get("run")
+    if not isinstance(facts, dict):
+        raise RecordError(path, "is no file of --gate-samples: it has no 'run' object", "Make one with --gate-samples")
+    return *_decoded(ours, path), facts
+
+
+def _ours(text: str, path: Path) -> dict[str, Any]:
     if not text.strip():
         raise RecordError(path, "is empty", RESTORE)
     if CONFLICT.search(text):
@@ -109,6 +128,10 @@ def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
     if not isinstance(ours, dict):
         raise RecordError(path, "is JSON, but no record of the gate: it has no 'perf_gate' object", HOW_TO_RECORD)
     _check_schema(ours.get("schema"), path)
+    return ours
+
+
+def _decoded(ours: dict[str, Any], path: Path) -> tuple[str, str, tuple[Section, ...]]:
     try:
         return _record(ours)
     except (FormatError, ValueError, OverflowError) as error:

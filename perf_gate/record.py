@@ -78,14 +78,18 @@ def load(path: Path | str) -> Record:
     schema, or that holds anything twice, of a wrong type, or not finite.
     """
     path = Path(path)
+    name, profile, sections = codec.decode(read(path), path)
+    return Record(name, profile, {each.machine: _signed(each, path.stem) for each in sections}, path)
+
+
+def read(path: Path) -> str:
+    """The text of a file. Raises RecordError where there is none, or it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise RecordError(path, "there is no such file", HOW_TO_RECORD) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(path, f"cannot be read ({error})", "Restore it from git") from error
-    name, profile, sections = codec.decode(text, path)
-    return Record(name, profile, {each.machine: _signed(each, path.stem) for each in sections}, path)
 
 
 def _signed(section: Section, record: str) -> Section:
@@ -101,7 +105,11 @@ def save(record: Record, path: Path | str, *, overwrite: bool = False) -> None:
     path = Path(path)
     if path.exists() and not overwrite:
         raise RecordError(path, "exists already", "Choose another name, or say that it may be overwritten")
-    text = codec.encode(record.name, record.profile, record.sections.values())
+    write(codec.encode(record.name, record.profile, record.sections.values()), path, overwrite=overwrite)
+
+
+def write(text: str, path: Path, *, overwrite: bool = False) -> None:
+    """Put `text` under `path` whole or not at all; see `save`. Raises RecordError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")

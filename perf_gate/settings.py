@@ -14,6 +14,7 @@ import pytest
 
 from perf_gate.campaign import BATCH, Plan
 from perf_gate.crew import Conditions
+from perf_gate.plant import Plant, parse_plant
 from perf_gate.policy import Policy
 
 Value = TypeVar("Value")
@@ -155,6 +156,14 @@ def add_options(parser: pytest.Parser) -> None:
         default=0,
         help="Seed of the order of scenarios, workers and arms (default 0).",
     )
+    group.addoption(
+        "--gate-samples",
+        metavar="FILE",
+        type=Path,
+        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
+    )
+    # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
+    group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
     parser.addini("gate_allowance", "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
     parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")
@@ -168,7 +177,7 @@ class Settings:
     to it.
     exact: nothing is timed. reference: None: nothing is compared; "": with the newest record; else with the
     record of this number.
-    record: name of the record to write, or None.
+    record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
     """
 
     root: Path
@@ -180,6 +189,12 @@ class Settings:
     conditions: Conditions
     policy: Policy
     allowances: Mapping[str, float]
+    samples: Path | None = None
+
+    @property
+    def plant(self) -> Plant | None:
+        """The slowdown that this run is to be given on purpose."""
+        return self.plan.plant
 
     @property
     def asks(self) -> bool:
@@ -208,14 +223,36 @@ def settings(config: pytest.Config) -> Settings:
             looks=looks,
             seed=option("gate_seed"),
             exact=exact,
+            plant=option("gate_plant"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
         policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
         allowances=allowances,
+        samples=_samples(config),
     )
+    _refuse_untold_plant(found)
     if found.asks:
         _refuse_contradictions(config)
     return found
+
+
+def _samples(config: pytest.Config) -> Path | None:
+    asked: Any = config.getoption("gate_samples")
+    return None if asked is None else config.invocation_params.dir / asked
+
+
+def _refuse_untold_plant(found: Settings) -> None:
+    """A run that was slowed down on purpose must leave no trace that looks like a measurement."""
+    if found.plant is not None and found.record is not None:
+        raise pytest.UsageError(
+            "--gate-plant slows the run down on purpose: it can never be a record, drop one of both"
+        )
+    if found.plant is not None and found.samples is None:
+        raise pytest.UsageError("--gate-plant is for perf-gate calibrate, which reads the run from --gate-samples=FILE")
+    if found.samples is not None and found.samples.resolve().is_relative_to(found.baselines.resolve()):
+        raise pytest.UsageError(
+            f"--gate-samples={found.samples} would put the samples of one run among the records: choose another folder"
+        )
 
 
 def _ini(parse: Callable[[str], Value], name: str, text: str) -> Value:

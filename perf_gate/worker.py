@@ -7,6 +7,7 @@ that died or hangs has to be noticed from outside.
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import gc
 import importlib
@@ -45,12 +46,28 @@ class BadValueError(Exception):
 
 @dataclass
 class Opened:
-    """A scenario that is ready to be visited, with its endless supply of orders."""
+    """A scenario that is ready to be visited, with its endless supply of orders.
+
+    plant: arm -> share of its typical seconds to wait after each visit. clean: arm -> seconds of its visits so far
+    without that wait, sorted; kept for planted arms only.
+    """
 
     scenario: Scenario
     orders: Iterator[tuple[str, ...]]
     rounds: int = 0
     where: str = ""
+    plant: Mapping[str, float] = field(default_factory=dict)
+    clean: dict[str, list[float]] = field(default_factory=dict)
+
+    def visit(self, arm: str) -> float:
+        """Seconds of one visit, those of a planted wait included; raises BadValueError and what the scenario raises."""
+        seconds = checked_seconds(self.scenario.visit(arm))
+        if arm not in self.plant:
+            return seconds
+        clean = self.clean.setdefault(arm, [])
+        bisect.insort(clean, seconds)
+        # Of the median, so that one disturbed visit does not wait longer than the others.
+        return seconds + spin(self.plant[arm] * clean[len(clean) // 2])
 
 
 @dataclass
@@ -113,6 +130,7 @@ class Stage:
         kind = find(request["module"], request["qualname"], request["file"])
         scenario = kind(**request["fields"])
         opened = self.opened[name] = Opened(scenario, balanced_orders(scenario.arms, request["seed"]))
+        opened.plant = request.get("plant", {})
         opened.where = " (while opening)"
         scenario.open()
         cost = {}
@@ -120,7 +138,7 @@ class Stage:
             for arm in scenario.arms:
                 began = time.perf_counter()
                 opened.where = f" (arm {arm}, warm-up {warmup + 1})"
-                checked_seconds(scenario.visit(arm))
+                opened.visit(arm)
                 cost[arm] = time.perf_counter() - began
         opened.where = ""
         # What lives now lives until the end: frozen, it costs the collections between the rounds nothing.
@@ -149,7 +167,7 @@ class Stage:
                 opened.rounds += 1
                 for arm in next(opened.orders):
                     opened.where = f" (arm {arm}, round {opened.rounds})"
-                    seconds[arm].append(checked_seconds(opened.scenario.visit(arm)))
+                    seconds[arm].append(opened.visit(arm))
         finally:
             gc.enable()
         opened.where = ""
@@ -161,6 +179,17 @@ class Stage:
         if opened is not None:
             opened.scenario.close()
         return {}
+
+
+def spin(seconds: float) -> float:
+    """Keep the processor busy for `seconds` (>= 0) and return how long it really took.
+
+    Sleeping would give the core away and take as long as the scheduler likes.
+    """
+    began = time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds:
+        pass
+    return spent
 
 
 def checked_seconds(seconds: object) -> float:
