@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from perf_gate.provenance import Provenance, provenance
 from perf_gate.recording import record
 from perf_gate.refusal import RefusedRecord
 from perf_gate.replay import replay
+from perf_gate.runfile import run_of, save_run
 from perf_gate.scenario import Scenario
 from perf_gate.section import RecordError
 from perf_gate.selection import MARKER, Scope, scenario_of, scenarios_for, scope, tasks
@@ -55,6 +57,7 @@ class Gatekeeper:
         self._failures: list[str] = []
         self._recorded: list[str] = []
         self._refused: str | None = None
+        self._kept: str | None = None
         self._over = self._green = False
 
     @property
@@ -106,6 +109,7 @@ class Gatekeeper:
         if not self.active or is_distributed(self._config) or self._muted:
             return []
         lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
+        lines += [f"perf gate: {warning}" for warning in self._warnings()]
         if self.settings.reference is not None:
             self._prepare()
             if self._court is not None and self._court.record.path is not None:
@@ -276,6 +280,8 @@ class Gatekeeper:
             self._rows = [*self._rows, *self._unjudged()]
         if self.settings.record is not None:
             self._record(self.settings.record)
+        if self.settings.samples is not None and self._fault is None:
+            self._keep_samples(self.settings.samples)
         session.exitstatus = self._status(int(exitstatus))
         self._green = session.exitstatus == Exit.PASS
 
@@ -288,6 +294,26 @@ class Gatekeeper:
         if blamed or self._refused is not None or verdicts is not Exit.PASS:
             return int(Exit.CANNOT_JUDGE)
         return int(Exit.CANNOT_JUDGE) if self._red else exitstatus
+
+    def _warnings(self) -> list[str]:
+        plant = self.settings.plant
+        return [] if plant is None else [f"PLANTED SLOWDOWN {plant}: slower on purpose, this run measures nothing"]
+
+    def _keep_samples(self, path: Path) -> None:
+        log, plant = self._log, self.settings.plant
+        try:
+            run = run_of(
+                tuple(self._measured.values()),
+                self._provenance,
+                sampled=not self.settings.exact,
+                plant="" if plant is None else str(plant),
+                seconds=0.0 if log is None else log.seconds,
+            )
+            save_run(run, path)
+        except (ValueError, RecordError) as error:
+            self._blame(f"the samples were not written to {path}: {error}")
+        else:
+            self._kept = f"samples of this run, no record: {path}"
 
     def _record(self, name: str) -> None:
         unmeasured = [name for name in self._selected if name not in self._measured]
@@ -321,7 +347,7 @@ class Gatekeeper:
     def _summary(self, reporter: pytest.TerminalReporter) -> list[str]:
         if not self._over:
             return ["nothing was judged or recorded: the run was interrupted"]
-        lines = []
+        lines = self._warnings()
         if self._log is not None:
             log = self._log
             timed = f"timed in {log.workers} workers" if log.workers else "not timed"
@@ -341,6 +367,8 @@ class Gatekeeper:
         lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]
         if self._refused is not None:
             lines.append(self._refused)
+        if self._kept is not None:
+            lines.append(self._kept)
         return lines
 
 
