@@ -167,8 +167,10 @@ class BufferLayer(CacheLayerMixin):
             )
         if stop > self._all_keys.shape[2]:
             self._request().grow(stop)
-        self._all_keys.narrow(2, start, new).copy_(key_states.detach())
-        self._all_values.narrow(2, start, new).copy_(value_states.detach())
+        if key_states.requires_grad or value_states.requires_grad:
+            key_states, value_states = key_states.detach(), value_states.detach()
+        self._all_keys.narrow(2, start, new).copy_(key_states)
+        self._all_values.narrow(2, start, new).copy_(value_states)
         self.length = stop
         return self._all_keys.narrow(2, 0, stop), self._all_values.narrow(2, 0, stop)
 

@@ -44,6 +44,7 @@ class PrefixHit(Hit):
         self.prompt = tokens
         self.namespace = namespace
         self.node: Node[KVRun] | None = None
+        self.changes = -1
         self._cache = cache
 
     def store(self, token_ids: TokenIds | None = None) -> int:
@@ -93,7 +94,7 @@ class PrefixCache(PromptCache):
             # At least one token must run, or there are no logits. This is the only place that says so.
             length = min(match.length, len(tokens) - 1)
             hit = PrefixHit(self, namespace, tokens)
-            hit.matched, hit.length = match.length, length
+            hit.matched, hit.length, hit.changes = match.length, length, self._tree.changes
             path = match.node.path()
             buffer = self._pool.take(self._layout, path, length, len(tokens) + room)
             copied = buffer.fill(path, length)
@@ -285,7 +286,10 @@ class PrefixCache(PromptCache):
         make: Callable[[int, int], KVRun],
         hit: PrefixHit | None = None,
     ) -> tuple[Node[KVRun] | None, int]:
-        match = self._tree.match(namespace, tokens)
+        if hit is not None and tokens is hit.prompt and hit.changes == self._tree.changes and hit.node is not None:
+            match = Match(hit.matched, hit.node, 0)  # nobody has stored or evicted anything since the lookup
+        else:
+            match = self._tree.match(namespace, tokens)
         missing = len(tokens) - match.length
         needed = missing * self._layout.nbytes_per_token
         self._tree.pin(match.node)  # making room must not evict what the new run hangs on

@@ -59,7 +59,7 @@ def _single_row(array: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
 
 
 def _check_range(tokens: TokenArray, vocab_size: int | None) -> None:
-    high = int(tokens.view(np.uint64).max())  # seen as unsigned, a negative number is beyond every vocabulary
+    high = int(np.maximum.reduce(tokens.view(np.uint64)))  # negative ones are the largest of all
     if high >> 63:
         at = int((tokens < 0).argmax())
         raise PromptError(

@@ -41,7 +41,11 @@ class KVRun:
 def copy_of(slabs: Sequence[torch.Tensor], start: int, stop: int) -> KVRun:
     """Own copy of positions start..stop of `slabs`, which carry no gradient."""
     with ordinary_tensors():
-        copies = [slab.narrow(2, start, stop - start).clone(memory_format=torch.contiguous_format) for slab in slabs]
+        # Twice as fast as cloning a part, which goes through the layout of the whole.
+        copies = [torch.empty((*slab.shape[:2], stop - start, slab.shape[3]), dtype=slab.dtype, device=slab.device)
+                  for slab in slabs]  # fmt: skip
+    for copy, slab in zip(copies, slabs, strict=True):
+        copy.copy_(slab.narrow(2, start, stop - start))
     return KVRun(tuple(copies))
 
 

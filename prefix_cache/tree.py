@@ -49,10 +49,10 @@ class Node(Generic[P]):
     the same stored bits, whatever has happened to the tree in between.
     """
 
-    __slots__ = ("birth", "children", "parent", "payload", "pins", "queued", "stamp", "start", "tokens")
+    __slots__ = ("birth", "children", "parent", "payload", "pins", "queued", "raw", "stamp", "start", "tokens")
 
     def __init__(self, tokens: TokenArray, payload: P | None, parent: Node[P] | None, start: int, birth: int) -> None:
-        self.tokens = tokens
+        self.hold(tokens)
         self.payload = payload
         self.parent = parent
         self.start = start
@@ -61,6 +61,11 @@ class Node(Generic[P]):
         self.pins = 0
         self.stamp = 0
         self.queued = False
+
+    def hold(self, tokens: TokenArray) -> None:
+        """Make `tokens` the run."""
+        self.tokens = tokens
+        self.raw = tokens.tobytes()  # a whole run is compared as memory: it is most of what a match does
 
     @property
     def end(self) -> int:
@@ -115,6 +120,7 @@ class RadixTree(Generic[P]):
         self._tie = 0
         self.tokens = 0
         self.nbytes = 0
+        self.changes = 0  # a match holds as long as this stays the same
         self.transient_nbytes = 0  # most bytes alive at once during the latest insertion
 
     def __del__(self) -> None:
@@ -131,17 +137,18 @@ class RadixTree(Generic[P]):
         if node is None:
             return Match(0, Root(namespace), 0)
         position = visited = 0
-        n = len(tokens)
+        n, raw, width = len(tokens), tokens.tobytes(), tokens.itemsize
         while position < n:
             child = node.children.get(int(tokens[position]))
             if child is None:
                 break
             visited += 1
-            agree = common_prefix(child.tokens, tokens[position:])
-            position += agree
             node = child
-            if agree < len(child.tokens):
+            start = position * width
+            if raw[start : start + len(child.raw)] != child.raw:
+                position += common_prefix(child.tokens, tokens[position:])
                 break
+            position += len(child.tokens)
         return Match(position, node, visited)
 
     def nodes(self) -> Iterator[Node[P]]:
@@ -272,6 +279,7 @@ class RadixTree(Generic[P]):
     def _split(self, node: Node[P], at: int) -> Node[P]:
         assert node.parent is not None
         assert 0 < at < len(node.tokens)
+        self.changes += 1
         whole = node.stored()
         front, back = whole.split(at)
         self.transient_nbytes = max(self.transient_nbytes, self.nbytes + front.nbytes + back.nbytes)
@@ -279,7 +287,7 @@ class RadixTree(Generic[P]):
         upper = Node(node.tokens[:at].copy(), front, node.parent, node.start, node.birth)
         upper.stamp = node.stamp
         node.parent.children[int(upper.tokens[0])] = upper
-        node.tokens = node.tokens[at:].copy()
+        node.hold(node.tokens[at:].copy())
         node.payload = back
         node.parent = upper
         node.start += at
@@ -287,6 +295,7 @@ class RadixTree(Generic[P]):
         return upper
 
     def _account(self, sign: int, node: Node[P]) -> None:
+        self.changes += 1
         self.tokens += sign * len(node.tokens)
         self.nbytes += sign * node.stored().nbytes
 
@@ -327,6 +336,7 @@ class RadixTree(Generic[P]):
             assert node.parent is not None
             assert node.parent.children.get(int(node.tokens[0])) is node, "parent and child disagree"
             assert node.start == node.parent.end, "a gap between parent and child"
+            assert node.raw == node.tokens.tobytes(), "the run and its memory differ"
             assert node.tokens.base is None, "a run of tokens is a view of another array"
             assert node.parent.parent is None or node.parent.stamp >= node.stamp, "used later than its parent"
             assert node.children or (node.queued and id(node) in queued), "a leaf that eviction cannot find"
