@@ -104,7 +104,7 @@ class Threshold(Rival):
     @property
     def name(self) -> str:
         """See Rival.name."""
-        return f"{self.statistic} more than {self.limit:.0%} up (pytest-benchmark)"
+        return f"{self.statistic} more than {100 * self.limit:g} % up (pytest-benchmark)"
 
     def judge(self, then: Samples, now: Samples, factor: float) -> tuple[Flags, Flags]:
         """See Rival.judge."""

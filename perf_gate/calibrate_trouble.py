@@ -37,7 +37,7 @@ class Trouble(ABC):
 class Drift(Trouble):
     """The machine gets slower from the first to the last worker."""
 
-    name = f"drift: all gets {DRIFT:.0%} slower over the run, linearly"
+    name = f"drift: all gets {100 * DRIFT:g} % slower over the run, linearly"
 
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
         """See Trouble.factors."""
@@ -48,7 +48,7 @@ class Drift(Trouble):
 class OddProcess(Trouble):
     """Every process, of the record too, is faster or slower as a whole."""
 
-    name = f"processes: each constantly {OFFSET:.0%} slower or faster, record and run"
+    name = f"processes: each constantly {100 * OFFSET:g} % slower or faster, record and run"
 
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
         """See Trouble.factors."""

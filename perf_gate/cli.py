@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perf_gate import compare, show
+from perf_gate import calibrate, compare, show
 from perf_gate.record import RecordError
 from perf_gate.verdict import Exit
 
@@ -16,6 +16,7 @@ USAGE = 4
 VERBS: tuple[Callable[[Any], None], ...] = (
     compare.add_parser,
     show.add_parser,
+    calibrate.add_parser,
 )
 
 
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A record that cannot be read is one sentence on stderr and 10, as in pytest.
     """
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    own, command = calibrate.cut(given)
+    options = parser().parse_args(own)
+    options.command, options.line = command, ["perf-gate", *given]
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)

@@ -61,6 +61,11 @@ def parse_workers(text: str) -> tuple[int, int]:
     return least, most
 
 
+def looks_between(least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
+    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
+
+
 def parse_threads(text: str) -> int:
     """A whole number >= 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -208,9 +213,8 @@ def settings(config: pytest.Config) -> Settings:
     root = config.inipath.parent if config.inipath else config.rootpath
     record = option("gate_record")
     least, most = option("gate_workers") or (RECORD_WORKERS if record else COMPARE_WORKERS)
-    middle = (least + most) // (2 * BATCH) * BATCH
     exact = option("gate_exact") or is_disabled(config)
-    looks = tuple(sorted({least, middle, most}))
+    looks = looks_between(least, most)
     allowances = dict(_ini(parse_allowance, "gate_allowance", line) for line in config.getini("gate_allowance"))
     found = Settings(
         root=root,
