@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perf_gate import calibrate_trial
+from perf_gate.calibrate_family import Family
+from perf_gate.calibrate_pool import CalibrationError, gather
+from perf_gate.calibrate_replay import Hearing, planted
+from perf_gate.calibrate_split import Split
+from perf_gate.calibrate_trial import Case, simulate, slowable
+from perf_gate.calibrate_trouble import TROUBLES, Drift, Neighbour, OddProcess, troubled
+from perf_gate.judge import judge, undecided
+from perf_gate.metric import Better, Sampled
+from perf_gate.policy import Policy
+from perf_gate.runfile import run_of
+from perf_gate.section import Section
+from perf_gate.verdict import Exit, Verdict, exit_status
+from tests.perf_gate import samples
+from tests.perf_gate.samples import EFFICIENCY, MACHINE, SPEEDUP, measurement
+
+WARM = Sampled("warm ttft", "s", Better.LOWER, "warm", floor=100e-6)
+GAIN = Sampled("gain", "x", Better.HIGHER, "cold", floor=0.0004)
+METRICS = (EFFICIENCY, SPEEDUP, WARM, GAIN)
+SHORT = ("p50", "p200", "p500")
+WORDS = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "up", Verdict.PASS: "pass", Verdict.INCONCLUSIVE: "open"}
+
+
+def pool_of(seed=1, workers=40, shorts=SHORT, metrics=METRICS, **changes):
+    return gather(
+        {"r": [measurement(s, seed=seed, workers=workers, visits=20, metrics=metrics, **changes) for s in shorts]}
+    )
+
+
+def fast(family, now, reference, shift, look):
+    """What the arrays say, row by row, as a word."""
+    stand = family.stand(family.values[:, now][None], family.values[:, reference][None]).shifted(shift)
+    found = family.verdicts(stand, look)
+    return [
+        "red" if red else "up" if up else "open" if unsure else "pass"
+        for red, up, unsure in zip(found.regressed[0], found.improved[0], found.undecided[0], strict=True)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    sizes=st.tuples(st.integers(3, 16), st.integers(3, 24)),
+    scatter=st.sampled_from([0.002, 0.01, 0.04]),
+    factor=st.sampled_from([1.0, 1.015, 1.03, 1.2, 0.9]),
+    slow=st.sets(st.integers(0, 2)),
+    look=st.integers(1, 3),
+    alpha=st.sampled_from([0.001, 0.2, 0.4]),
+    shorts=st.sampled_from([SHORT, SHORT[:2], SHORT[:1]]),
+)
+def test_the_fast_judge_says_what_the_judge_says(seed, sizes, scatter, factor, slow, look, alpha, shorts):
+    pool = pool_of(seed, shorts=shorts, offset=scatter)
+    policy = Policy(alpha=alpha)
+    family = Family(pool, policy)
+    order = np.random.default_rng(seed).permutation(pool.workers)
+    now, reference = order[: sizes[0]], order[16 : 16 + sizes[1]]
+    slowed = np.array([[index in slow for index in range(len(shorts))]])
+
+    run = run_of(pool.side(now), samples.provenance())
+    names = [each.scenario for each in pool.measurements]
+    slower = planted(run, "warm", {name: factor for name, is_slow in zip(names, slowed[0], strict=True) if is_slow})
+    rows = judge(slower.measurements, pool.side(reference), policy=policy, look=look, machine=MACHINE)
+    wanted = {(row.scenario, row.metric.name): WORDS[row.verdict] for row in rows}
+
+    order_of_rows = []
+    for metric in METRICS:
+        order_of_rows += [(name, metric.name) for name in names]
+        order_of_rows += [("(all)", metric.name)] if len(names) > 1 else []
+    found = fast(family, now, reference, family.shift("warm", factor, slowed), look)
+    assert dict(zip(order_of_rows, found, strict=True)) == wanted
+    assert family.rows == len(rows)
+
+
+def test_a_simulated_run_ends_as_the_looks_of_the_judge_end():
+    """The same draws, run by run through the real judge, with 4 % planted, where ends of every kind occur."""
+    pool = pool_of(3, workers=30, offset=0.012, metrics=(EFFICIENCY, SPEEDUP))
+    policy, cut, runs = Policy(alpha=0.02), Split(12, (6, 10, 16)), 60
+    tally = simulate(pool, Family(pool, policy), cut, [Case(0.04)], arm="warm", runs=runs, seed=5)[Case(0.04)]
+    reference, now = cut.draw(np.random.default_rng([5, 0]), pool.workers, runs)
+    ends = []
+    for number in range(runs):
+        section = Section("", samples.provenance(), tuple(pool.side(reference[number])))
+        run = run_of(pool.side(now[number]), samples.provenance())
+        name = pool.measurements[number % 3].scenario
+        ends.append(Hearing(section, policy, cut.looks).replay(planted(run, "warm", {name: 1.04})))
+    assert tally.red == sum(end.red for end in ends)
+    assert tally.undecided == sum(end.undecided for end in ends)
+    assert {end.look for end in ends} == {1, 2, 3}
+    assert 0 < tally.red < runs
+    assert 0 < tally.undecided < runs
+
+
+def test_nothing_planted_is_green_and_ten_percent_is_caught():
+    """2000 runs. 8 or more red at the promised 0.1 % has p < 1e-3; 10 % is 8 standard errors away from a miss."""
+    pool = pool_of(metrics=(EFFICIENCY, SPEEDUP))
+    cases = [Case(), Case(0.1), Case(0.1, everywhere=True)]
+    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 12, 16)), cases, arm="warm", runs=2000)
+    calm, one, everywhere = (found[case] for case in cases)
+    assert calm.red < 8
+    assert calm.undecided < 100
+    assert one.red == everywhere.red == 2000
+
+
+def test_the_same_seed_gives_the_same_figures_whatever_the_chunks(monkeypatch):
+    pool = pool_of(4, offset=0.03)
+    family, cut = Family(pool, Policy(alpha=0.05)), Split(24, (8, 16))
+    cases = [Case(), Case(0.03), *(Case(trouble=trouble) for trouble in TROUBLES)]
+
+    def once(seed):
+        return list(simulate(pool, family, cut, cases, arm="warm", runs=300, seed=seed).values())
+
+    first = once(7)
+    assert first == once(7)
+    assert first != once(8)
+    monkeypatch.setattr(calibrate_trial, "CHUNK", 1000)
+    assert once(7) == first
+
+
+def test_slower_in_one_scenario_takes_turns_over_those_with_the_arm():
+    """One scenario scatters so widely that its slowdown is never caught: then one third of the runs stays green."""
+    quiet = [measurement(short, seed=2, workers=40, metrics=[EFFICIENCY], offset=0.001) for short in ("p50", "p200")]
+    loud = measurement("p500", seed=2, workers=40, metrics=[EFFICIENCY], offset=0.5)
+    pool = gather({"r": [*quiet, loud]})
+    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 16)), [Case(0.2)], arm="warm", runs=300)
+    assert 200 <= found[Case(0.2)].red < 215
+
+
+def test_an_arm_that_no_metric_suffers_from_is_named():
+    family = Family(pool_of(metrics=(EFFICIENCY,)), Policy())
+    assert slowable(family, "warm") == [0, 1, 2]
+    with pytest.raises(CalibrationError, match=r"'floor'.*\['floor', 'warm'\]"):
+        slowable(family, "floor")
+
+
+def test_progress_is_told():
+    told = []
+    pool = pool_of(metrics=(EFFICIENCY,))
+    simulate(
+        pool, Family(pool, Policy()), Split(24, (8,)), [Case()], arm="warm", runs=1500,
+        tell=lambda done, wanted: told.append((done, wanted)),
+    )  # fmt: skip
+    assert told == [(1000, 1500), (1500, 1500)]
+
+
+# ------------------------------------------------------------------ troubles
+
+
+def place_values(trouble, metrics, places=8):
+    pool = pool_of(5, workers=6, metrics=metrics, noise=1e-9)
+    family = Family(pool, Policy())
+    now, then = troubled(trouble, pool, family, places, np.random.default_rng(1))
+    return family, now - family.values[:, :, None], then - family.values
+
+
+def test_drift_hits_times_in_the_order_of_the_run_and_spares_ratios():
+    family, now, then = place_values(Drift(), (WARM, EFFICIENCY))
+    times = [line.metric is WARM for line in family.lines]
+    grown = np.expm1(now[times])
+    assert np.allclose(grown[:, :, ::2], grown[:, :, 1::2])
+    assert np.allclose(np.diff(grown[0, 0, ::2]), 0.3 / 4, atol=1e-3)
+    assert 0 < grown.min() < grown.max() < 0.3
+    assert np.abs(now[[not each for each in times]]).max() < 1e-3
+    assert not then.any()
+
+
+def test_an_odd_process_is_odd_in_all_scenarios_on_both_sides():
+    family, now, then = place_values(OddProcess(), (WARM, EFFICIENCY))
+    times = np.array([line.metric is WARM for line in family.lines])
+    assert set(np.round(np.exp(now[times]), 6).ravel()) == {0.95, 1.05}
+    assert set(np.round(np.exp(then[times]), 6).ravel()) <= {0.95, 1.05}
+    for side in (now, then):
+        assert np.abs(side[times] - side[times][:1]).max() < 1e-6
+        assert np.abs(side[~times]).max() < 1e-6
+
+
+def test_a_neighbour_disturbs_the_middle_half_only():
+    family, now, then = place_values(Neighbour(), (WARM, EFFICIENCY))
+    assert np.abs(now[:, :, [0, 1, 6, 7]]).max() < 1e-12
+    times = [line.metric is WARM for line in family.lines]
+    assert now[times][:, :, 2:6].min() > 0.01
+    assert np.abs(now[[not each for each in times]][:, :, 2:6]).min() > 1e-6
+    assert not then.any()
+
+
+# ------------------------------------------------------------------ replay
+
+
+def section_of(measurements):
+    return Section("", samples.provenance(), tuple(measurements))
+
+
+def real(seed, workers=16, **changes):
+    found = [measurement(short, seed=seed, workers=workers, visits=20, **changes) for short in SHORT]
+    return run_of(found, samples.provenance())
+
+
+def test_a_replay_stops_where_nothing_is_undecided():
+    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    calm = hearing.replay(real(2))
+    assert (calm.look, calm.red, calm.undecided) == (1, False, False)
+    noisy = hearing.replay(real(2, offset=0.2))
+    assert (noisy.look, noisy.undecided) == (3, True)
+    timed = [row for row in noisy.rows if isinstance(row.metric, Sampled) and "16 workers now" in row.why]
+    assert timed
+
+
+def test_a_replay_of_a_short_run_ends_with_the_workers_it_has():
+    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    short = hearing.replay(real(2, 10, offset=0.2))
+    assert short.look == 2
+    level = judge(
+        real(2, 10, offset=0.2).measurements, hearing.record.measurements, policy=Policy(), look=2, machine=MACHINE
+    )
+    assert list(short.rows) == level
+    assert undecided(level)
+
+
+def test_what_a_run_lost_is_no_pass():
+    lost = real(2)
+    broken = run_of([*lost.measurements[:2], measurement("p500", invalid="premise")], samples.provenance())
+    assert dict(broken.invalid) == {samples.name("p500"): "premise"}
+    end = Hearing(section_of(real(1, 24).measurements), Policy(), (8,)).replay(broken)
+    assert exit_status(end.rows) is Exit.CANNOT_JUDGE
+
+
+def test_real_runs_are_tallied_and_what_was_wrong_is_told():
+    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    names = [samples.name(short) for short in SHORT]
+    runs = [real(seed) for seed in (2, 3, 4)]
+    calm, nothing = hearing.tally(runs, Case(), arm="warm", slow=names)
+    assert (calm.red, calm.undecided, calm.runs, nothing) == (0, 0, 3, [])
+    slow, told = hearing.tally(runs, Case(0.2), arm="warm", slow=names)
+    assert slow.red == 3
+    # One scenario per run, in turn: besides the pooled row it is the only one that is told.
+    for number, short in enumerate(SHORT, 1):
+        assert {text for text in told if text.startswith(f"run {number}:") and "(all)" not in text} == {
+            f"run {number}: {samples.name(short)}: reuse efficiency: regressed"
+        }
