@@ -19,12 +19,15 @@ Prompt = Sequence[int] | npt.NDArray[np.int64]
 class Completion:
     """tokens: new ones. seconds: from handing over the prompt until each was there, increasing.
 
+    total: seconds until the engine was done with the request, what it stores after the last token included.
+
     reused: prompt tokens not computed again, None where the engine does not tell. logits: [vocabulary], those that
     chose the first new token, None where the engine does not tell.
     """
 
     tokens: tuple[int, ...]
     seconds: tuple[float, ...]
+    total: float
     reused: int | None
     logits: npt.NDArray[np.float32] | None = None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
@@ -75,8 +75,7 @@ class PrefixCache(PromptCache):
         self._tree: RadixTree[KVRun] = RadixTree()
         self._pool = BufferPool(idle_buffers)
         self._in_use: set[KVBuffer] = set()
-        self._tally: defaultdict[str, int] = defaultdict(int)
-        self._peak_bytes = 0
+        self._count = Counters()
         self._fingerprint = ModelFingerprint(model)
         self._model_name = self._fingerprint.current()
         self._layout = self._probe()
@@ -105,15 +104,14 @@ class PrefixCache(PromptCache):
             self._tree.pin(match.node)
             self._in_use.add(buffer)
             hit.node = match.node
-            self._add(
-                requests=1,
-                prompt_tokens=len(tokens),
-                matched_tokens=match.length,
-                reused_tokens=length,
-                visited_nodes=match.visited,
-                copied_bytes=copied,
-                recycled_hits=int(length > 0 and copied == 0),
-            )
+            count = self._count
+            count.requests += 1
+            count.prompt_tokens += len(tokens)
+            count.matched_tokens += match.length
+            count.reused_tokens += length
+            count.visited_nodes += match.visited
+            count.copied_bytes += copied
+            count.recycled_hits += length > 0 and not copied
         return hit
 
     def _store(self, hit: PrefixHit, token_ids: TokenIds | None) -> int:
@@ -154,12 +152,14 @@ class PrefixCache(PromptCache):
             assert hit.node is not None
             self._tree.unpin(hit.node)
             hit.node = None
-            self._add(grown_bytes=hit.kv.grown_nbytes)
+            self._count.grown_bytes += hit.kv.grown_nbytes
             buffer = hit.kv.release()
             self._in_use.discard(buffer)
             if hit.namespace.model != self._model_name:
                 self._drop_outdated()  # what this hit had pinned when the model changed
             elif buffer.layout is self._layout:
+                if hit.length:
+                    self._make_idle_room(buffer.nbytes)
                 self._pool.give(buffer, self._idle_room())
             self._note_peak(self._tree.nbytes)
 
@@ -185,9 +185,8 @@ class PrefixCache(PromptCache):
     def counters(self) -> Counters:
         """A consistent snapshot."""
         with self._lock:
-            return Counters(
-                **self._tally,
-                peak_bytes=self._peak_bytes,
+            return replace(
+                self._count,
                 tokens_live=self._tree.tokens,
                 stored_bytes_live=self._tree.nbytes,
                 idle_bytes_live=self._pool.nbytes,
@@ -198,7 +197,7 @@ class PrefixCache(PromptCache):
         """Drop all stored KV and idle buffers but what requests in flight have pinned."""
         with self._lock:
             self._pool.clear()
-            self._add(evicted_tokens=self._tree.drop(keep=lambda _: False))
+            self._count.evicted_tokens += self._tree.drop(keep=lambda _: False)
 
     def drop_idle_buffers(self) -> None:
         """Give back the memory kept for recycling; the next hits pay one copy."""
@@ -261,7 +260,7 @@ class PrefixCache(PromptCache):
 
     def _drop_outdated(self) -> None:
         dropped = self._tree.drop(keep=lambda namespace: namespace.model == self._model_name)
-        self._add(evicted_tokens=dropped)
+        self._count.evicted_tokens += dropped
 
     def _probe(self) -> Layout:
         name = type(self.model).__name__
@@ -301,10 +300,10 @@ class PrefixCache(PromptCache):
             fits = self._make_room_behind(match, needed, hit)
             match = self._tree.match(namespace, tokens)
         if not fits:
-            self._add(refused_tokens=missing)
+            self._count.refused_tokens += missing
             return None, match.length
         node, before = self._tree.insert(namespace, tokens, make, match)
-        self._add(stored_tokens=len(tokens) - before)
+        self._count.stored_tokens += len(tokens) - before
         self._note_peak(self._tree.transient_nbytes)
         return node, before
 
@@ -337,11 +336,18 @@ class PrefixCache(PromptCache):
                 continue
             leaf = self._tree.pop_lru()
             if leaf is not None:
-                self._add(evicted_tokens=len(leaf.tokens))
+                self._count.evicted_tokens += len(leaf.tokens)
             else:
                 dropped = self._pool.drop(recycled=True)
                 assert dropped, "neither leaves nor idle buffers are left, yet room was promised"
         return True
+
+    def _make_idle_room(self, needed: int) -> None:
+        """Evict the least recently used for a buffer that began with a hit; at a full budget none would be hot else."""
+        if self._budget is None or needed > self._budget // _IDLE_SHARE:
+            return
+        while self._tree.nbytes + needed > self._budget and (leaf := self._tree.pop_lru()) is not None:
+            self._count.evicted_tokens += len(leaf.tokens)
 
     def _idle_room(self) -> int | None:
         if self._budget is None:
@@ -350,11 +356,7 @@ class PrefixCache(PromptCache):
 
     def _note_peak(self, stored: int) -> None:
         peak = stored + self._pool.nbytes
-        self._peak_bytes = max(self._peak_bytes, peak)
-
-    def _add(self, **by: int) -> None:
-        for name, more in by.items():
-            self._tally[name] += more
+        self._count.peak_bytes = max(self._count.peak_bytes, peak)
 
 
 def _refuse_model(model: PreTrainedModel) -> None:

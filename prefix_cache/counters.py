@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass
 class Counters:
-    """A snapshot. Tokens unless a name says otherwise; all but the *_bytes_live ones only ever grow.
+    """What `counters()` returns is a copy: it stays what it was.
+
+    Tokens unless a name says otherwise; all but the *_live ones only ever grow.
 
     requests: lookups. prompt: tokens asked for. matched: longest stored prefixes (up to whole prompts).
     reused: of these, handed over (at most prompt - 1 each). stored: newly stored. refused: not stored because no

@@ -3,8 +3,8 @@
 Hashing the weights would take longer than the hit. What is watched instead, at every lookup:
 - which parameters, buffers and submodules there are (identity): swapped, added, removed;
 - their version counters and addresses: changed in place, cast, moved;
-- a few elements of each tensor, read through memory: writes that no version counter sees (`param.data.add_(...)`,
-  NumPy views), as an adapter merge or a weight reload makes them;
+- a few elements in the middle of each tensor, read through memory: writes that no version counter sees
+  (`param.data.add_(...)`, NumPy views), as an adapter merge or a weight reload makes them;
 - which adapters of an adapter library are active, and the attention implementation.
 A write past the version counter that touches none of the sampled elements is not seen: call `PrefixCache.clear()`
 after poking single weights through `.data`. Tensors off the CPU are not sampled, because reading them would wait for
@@ -18,11 +18,9 @@ import operator
 import zlib
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-_SAMPLES = 2  # elements per tensor; each is a cache miss on every lookup
+_LINE = 64  # bytes; reading all of a cache line costs no more than reading one element of it
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters", "active_adapter", "merged_adapters", "scaling")
 _ADAPTER_LAYER = ("_active_adapter", "active_adapter")  # a module with one of these belongs to an adapter library
 _models = itertools.count(1)
@@ -57,19 +55,14 @@ class ModelFingerprint:
         tables = [table for module in modules for table in (module._modules, module._parameters, module._buffers)]
         self._tables: list[dict[str, Any]] = [table for table in tables if table]
         self._empty: list[dict[str, Any]] = [table for table in tables if not table]
-        self._members = [member for table in self._tables for member in table.values()]  # kept alive: ids stay theirs
-        self._identities = self._read_identities()
+        self._members = [member for table in self._tables for member in table.values()]
         tensors = [member for member in self._members if isinstance(member, torch.Tensor)]
         self._tensors = tensors
         self._counted = [tensor for tensor in tensors if not tensor.is_inference()]
         self._hashed = [(tensor, _content(tensor)) for tensor in tensors if tensor.is_inference()]
         self._versions = self._read_versions()
         self._addresses = self._read_addresses()
-        views: dict[int, list[npt.NDArray[np.uint8]]] = {}  # by element size, because rows of equal width join
-        for tensor in self._counted:
-            if (view := _sample(tensor)) is not None:
-                views.setdefault(view.shape[1], []).append(view)
-        self._views = tuple(views.values())
+        self._views = [view for tensor in self._counted if (view := _sample(tensor)) is not None]
         self._sampled = self._read_samples()
         self._adapters = [
             (vars(module), name)
@@ -82,8 +75,7 @@ class ModelFingerprint:
     def _unchanged(self) -> bool:
         # Each line is one pass in C over all members; together they cost a lookup some tens of microseconds.
         return (
-            self._read_identities() == self._identities
-            and not any(self._empty)
+            self._has_its_members()
             and self._read_versions() == self._versions
             and self._read_addresses() == self._addresses
             and self._read_samples() == self._sampled
@@ -91,8 +83,13 @@ class ModelFingerprint:
             and all(_content(tensor) == content for tensor, content in self._hashed)
         )
 
-    def _read_identities(self) -> list[int]:
-        return list(map(id, itertools.chain.from_iterable(map(dict.values, self._tables))))
+    def _has_its_members(self) -> bool:
+        present = itertools.chain.from_iterable(map(dict.values, self._tables))
+        return (
+            all(map(operator.is_, present, self._members))
+            and sum(map(len, self._tables)) == len(self._members)
+            and not any(self._empty)
+        )
 
     def _read_versions(self) -> list[int]:
         return list(map(_version, self._counted))
@@ -100,16 +97,16 @@ class ModelFingerprint:
     def _read_addresses(self) -> list[int]:
         return list(map(torch.Tensor.data_ptr, self._tensors))
 
-    def _read_samples(self) -> tuple[bytes, ...]:
-        return tuple(np.concatenate(views).tobytes() for views in self._views)
+    def _read_samples(self) -> bytes:
+        return b"".join(self._views)
 
     def _read_modes(self) -> tuple[Any, ...]:
         adapters = [repr(state.get(name)) for state, name in self._adapters]
         return (self._config.get("_attn_implementation_internal"), *adapters)
 
 
-def _sample(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
-    """Bytes of a few elements spread over a CPU tensor, as a view that sees later writes."""
+def _sample(tensor: torch.Tensor) -> memoryview | None:
+    """The line of memory in the middle of a CPU tensor, as a view that sees later writes."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
         return None
     dense = tensor.detach()
@@ -118,11 +115,8 @@ def _sample(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
     if not dense.is_contiguous():
         return None
     raw = dense.view(-1).view(torch.uint8).numpy()
-    width = tensor.element_size()
-    step = max(1, tensor.numel() // _SAMPLES)
-    # Column 0..width-1 of every step-th element; a strided view, nothing is copied until it is read.
-    grid = raw[: raw.size // (step * width) * (step * width)].reshape(-1, step * width)[:_SAMPLES, :width]
-    return np.lib.stride_tricks.as_strided(grid, grid.shape, grid.strides, writeable=False)
+    start = raw.size // 2 // _LINE * _LINE
+    return memoryview(raw[start : start + _LINE].data)
 
 
 def _content(tensor: torch.Tensor) -> int:

@@ -26,17 +26,12 @@ class PrefixCacheEngine(Engine):
         self._floors: dict[bytes, Floor] = {}
 
     def complete(self, prompt: Prompt, *, new_tokens: int = 1, reuse: bool = True) -> Completion:
-        """See Engine.complete. One token is one `prefill`, storing included; more are decoded greedily."""
+        """See Engine.complete. A token counts as there when its number is known; what was computed is stored after."""
         cache: PromptCache = self.cache if reuse else self.none
-        start = perf_counter()
-        if new_tokens == 1:
-            result = cache.prefill(prompt)
-            token = int(result.logits.argmax())
-            seconds = [perf_counter() - start]
-            return _completion([token], seconds, result.reused_tokens, result.logits)
         tokens: list[int] = []
-        seconds = []
-        with cache.lookup(prompt, room=new_tokens) as hit:
+        seconds: list[float] = []
+        start = perf_counter()
+        with cache.lookup(prompt, room=new_tokens - 1) as hit:
             first = logits = cache.run(hit.suffix, hit.kv)
             while True:
                 tokens.append(int(logits.argmax()))
@@ -44,8 +39,9 @@ class PrefixCacheEngine(Engine):
                 if len(tokens) == new_tokens:
                     break
                 logits = cache.run(torch.tensor([tokens[-1:]]), hit.kv)
-            hit.store([*hit.prompt.tolist(), *tokens[:-1]])
-            return _completion(tokens, seconds, hit.length, first)
+            hit.store([*hit.prompt.tolist(), *tokens[:-1]] if new_tokens > 1 else None)
+        total = perf_counter() - start
+        return _completion(tokens, seconds, total, hit.length, first)
 
     def floor(self, prompt: Prompt, prefix: int) -> Completion:
         """See Engine.floor. The prefix is computed on the first call for it, outside the time."""
@@ -57,7 +53,8 @@ class PrefixCacheEngine(Engine):
         start = perf_counter()
         logits = self.none.run(self._row(ids[prefix:]), kv)
         token = int(logits.argmax())
-        return _completion([token], [perf_counter() - start], prefix, logits)
+        seconds = perf_counter() - start
+        return _completion([token], [seconds], seconds, prefix, logits)
 
     def cool(self) -> None:
         """See Engine.cool."""
@@ -72,5 +69,5 @@ class PrefixCacheEngine(Engine):
         return torch.from_numpy(ids).unsqueeze(0)
 
 
-def _completion(tokens: list[int], seconds: list[float], reused: int, logits: torch.Tensor) -> Completion:
-    return Completion(tuple(tokens), tuple(seconds), reused, logits[0].float().numpy())
+def _completion(tokens: list[int], seconds: list[float], total: float, reused: int, logits: torch.Tensor) -> Completion:
+    return Completion(tuple(tokens), tuple(seconds), total, reused, logits[0].float().numpy())
