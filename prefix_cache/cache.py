@@ -204,6 +204,11 @@ class PrefixCache(PromptCache):
         with self._lock:
             self._pool.clear()
 
+    def forget_idle_buffers(self) -> None:
+        """Let idle buffers forget whose KV they hold, but keep their memory: the next hit pays one copy."""
+        with self._lock:
+            self._pool.forget()
+
     @property
     def nbytes_per_token(self) -> int:
         """KV bytes of one token: 2 x layers x KV heads x head dim x bytes per element."""

@@ -60,6 +60,12 @@ class BufferPool:
                 return True
         return False
 
+    def forget(self) -> None:
+        """Keep the memory, forget the content."""
+        for buffer in self._idle:
+            buffer.forget_from(0)
+            buffer.recycled = False
+
     def clear(self) -> None:
         """Drop all."""
         self._idle.clear()

@@ -58,7 +58,7 @@ class PrefixCacheEngine(Engine):
 
     def cool(self) -> None:
         """See Engine.cool."""
-        self.cache.drop_idle_buffers()
+        self.cache.forget_idle_buffers()
 
     def start_over(self) -> None:
         """See Engine.start_over."""

@@ -80,7 +80,8 @@ class PrefixMemoryBench(_CountedOnly):
 
     def _store(self, prompt: Tokens) -> None:
         self.engine.complete(prompt)
-        self.engine.cool()  # an idle buffer is memory that may be taken back at any time; what counts is what is stored
+        # An idle buffer is memory that may be taken back at any time; what counts here is what is stored.
+        self.engine.cache.drop_idle_buffers()
 
     def _evict_half(self) -> None:
         """Split the prefix in its middle, then evict everything but its first half, which a request has in use."""
@@ -90,7 +91,7 @@ class PrefixMemoryBench(_CountedOnly):
         self._store(other)
         with self.engine.cache.lookup(half):
             self.engine.cache.clear()
-        self.engine.cool()
+        self.engine.cache.drop_idle_buffers()
 
     def _evict_all(self) -> None:
         self._evict_half()
@@ -171,4 +172,4 @@ class SharedMemoryBench(_CountedOnly):
     def _ask_all(self) -> None:
         for prompt in self.asked:
             self.engine.complete(prompt)
-        self.engine.cool()
+        self.engine.cache.drop_idle_buffers()

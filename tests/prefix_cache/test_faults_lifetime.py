@@ -192,3 +192,34 @@ def test_a_cache_cannot_be_copied_by_accident(llama) -> None:
     # It holds a lock; a copy would double the KV and share the model.
     with pytest.raises(TypeError):
         copy.deepcopy(PrefixCache(llama))
+
+
+def test_idle_buffers_that_forget_keep_their_memory_and_copy_again(llama, tokens) -> None:
+    cache = PrefixCache(llama)
+    prompt = tokens(31, 40)
+    cache.prefill(prompt)
+    before = cache.counters()
+    cache.forget_idle_buffers()
+    cache.check()
+    result = cache.prefill(prompt)
+    after = cache.counters()
+    assert after.idle_bytes_live == before.idle_bytes_live
+    assert after.copied_bytes - before.copied_bytes == result.reused_tokens * cache.nbytes_per_token
+    cache.check()
+
+
+def test_a_hot_prefix_stays_hot_at_a_full_budget(llama, tokens) -> None:
+    # Stored KV grows into whatever is left; without a claim on the oldest of it, no buffer would ever be kept.
+    per_token = PrefixCache(llama).nbytes_per_token
+    cache = PrefixCache(llama, budget_bytes=4 * 256 * per_token)
+    prefix = tokens(32, 100)
+    cache.prefill(prefix)
+    for seed in range(60):
+        cache.prefill(prefix + tokens(100 + seed, 30))
+        cache.check()
+    before = cache.counters()
+    assert before.evicted_tokens > 0, "the budget was never full"
+    result = cache.prefill(prefix + tokens(99, 30))
+    after = cache.counters()
+    assert result.reused_tokens >= 100
+    assert after.copied_bytes == before.copied_bytes
