@@ -9,7 +9,7 @@ from perf_gate import Scenario
 from perf_tests.model import SMOLLM2
 from perf_tests.scenarios.lookup import Lookup
 from perf_tests.scenarios.memory import PrefixMemory, SharedMemory
-from perf_tests.scenarios.tpot import Tpot
+from perf_tests.scenarios.tpot import DecodeCost, Tpot
 from perf_tests.scenarios.ttft import HitCost, Ttft
 
 PREFIXES = (50, 100, 200, 350, 500)
@@ -46,7 +46,8 @@ class Profile:
         """Time per output token."""
         for model in self.models:
             # Learned positions end at 1024; real text is a little over 700 tokens long.
-            yield Tpot(model, context=500 if model == SMOLLM2 else 1000, new_tokens=16)
+            context = 500 if model == SMOLLM2 else 1000
+            yield (Tpot if model in self.timed else DecodeCost)(model, context)
 
     def memory(self) -> Iterable[Scenario]:
         """Bytes."""

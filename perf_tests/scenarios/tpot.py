@@ -18,21 +18,25 @@ from perf_tests.scenarios.bench import BenchScenario
 from perf_tests.scenarios.premise import require_agreement, require_reused
 
 _SUFFIX = 8
+_NEW_TOKENS = 16  # timed
+
+
+COUNTS: tuple[Metric, ...] = (
+    Exact("operator calls per output token", "calls", travels=Travels.SOFTWARE),
+    Exact("bytes allocated per output token", "B", travels=Travels.SOFTWARE),
+)
 
 
 @dataclass(frozen=True)
-class Tpot(BenchScenario):
-    """Decoding `new_tokens` behind `context` tokens of prompt."""
+class DecodeCost(BenchScenario):
+    """What a token behind `context` tokens of prompt costs, counted; nothing is timed."""
 
     context: int
-    new_tokens: int
-
-    arms: ClassVar[Mapping[str, int]] = {"warm": 1, "cold": 1}
 
     @property
     def id(self) -> str:
         """See Scenario.id."""
-        return f"{self.model}-context{self.context}-new{self.new_tokens}"
+        return f"{self.model}-context{self.context}"
 
     @property
     def group(self) -> str:
@@ -42,24 +46,35 @@ class Tpot(BenchScenario):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """See Scenario.metrics."""
+        return COUNTS
+
+    def build(self) -> TpotBench:
+        """See BenchScenario.build."""
+        return TpotBench(self.model, self.context)
+
+
+@dataclass(frozen=True)
+class Tpot(DecodeCost):
+    """The same, and timed over some tokens."""
+
+    arms: ClassVar[Mapping[str, int]] = {"warm": 1, "cold": 1}
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """See Scenario.metrics."""
         return (
-            Exact("operator calls per output token", "calls", travels=Travels.SOFTWARE),
-            Exact("bytes allocated per output token", "B", travels=Travels.SOFTWARE),
+            *COUNTS,
             Sampled(
                 "TPOT warm / cold", "", Better.LOWER, "warm", "cold", allowance=0.03, resolution=0.1, elsewhere=0.06
             ),
         )
 
-    def build(self) -> TpotBench:
-        """See BenchScenario.build."""
-        return TpotBench(self.model, self.context, self.new_tokens)
-
 
 class TpotBench:
     """An engine with the context stored but for its last tokens, which never repeat."""
 
-    def __init__(self, model: str, context: int, new_tokens: int) -> None:
-        self.stored, self.new_tokens = context - _SUFFIX, new_tokens
+    def __init__(self, model: str, context: int) -> None:
+        self.stored = context - _SUFFIX
         self.engine = PrefixCacheEngine(load(model))
         self.prompts = Prompts(model, seed=context)
         self.prefix_ids = self.prompts.prefix(self.stored)
@@ -103,8 +118,8 @@ class TpotBench:
         return np.concatenate([self.prefix_ids, self.prompts.fresh(_SUFFIX)])
 
     def _ask(self, prompt: Tokens, arm: str) -> Completion:
-        completion = self.engine.complete(prompt, new_tokens=self.new_tokens, reuse=arm == "warm")
+        completion = self.engine.complete(prompt, new_tokens=_NEW_TOKENS, reuse=arm == "warm")
         require_reused(arm, completion, self.stored if arm == "warm" else 0, len(prompt))
-        if len(completion.tokens) != self.new_tokens:
-            raise InvalidPremise(f"{arm} gave {len(completion.tokens)} of {self.new_tokens} tokens")
+        if len(completion.tokens) != _NEW_TOKENS:
+            raise InvalidPremise(f"{arm} gave {len(completion.tokens)} of {_NEW_TOKENS} tokens")
         return completion
