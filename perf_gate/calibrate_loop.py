@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,8 +18,8 @@ from perf_gate.runfile import load_run
 from perf_gate.section import RecordError
 
 EACH = "each"
-# It watches its parent, so that nothing burns on where the loop was killed.
-BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10000))"
+# It watches its parent, given by number, so that nothing burns on where the loop was killed, however early.
+BURN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(10000))"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _spawn(command: Sequence[str], output: int, neighbour: float | None) -> bool
 
 
 def _burn(process: subprocess.Popen[bytes], seconds: float) -> None:
-    with subprocess.Popen([sys.executable, "-c", BURN]) as burner:  # noqa: S603 - our own constant
+    with subprocess.Popen([sys.executable, "-c", BURN, str(os.getpid())]) as burner:  # noqa: S603 - our own constant
         try:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)

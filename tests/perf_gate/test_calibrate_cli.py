@@ -1,0 +1,257 @@
+"""The command as its user sees it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from perf_gate import calibrate_plot
+from perf_gate.calibrate import cut, parse_slowdowns
+from perf_gate.cli import main
+from perf_gate.record import save
+from perf_gate.runfile import run_of, save_run
+from perf_gate.verdict import Exit
+from tests.perf_gate import samples
+from tests.perf_gate.samples import COPIED, EFFICIENCY, SPEEDUP, measurement
+from tests.perf_gate.test_calibrate_loop import COMMAND
+
+USAGE = 4
+RUN = """[
+    measurement(short, seed=seed + 10, workers=16, visits=20, metrics=(COPIED, EFFICIENCY, SPEEDUP))
+    for short in ("p50", "p200")
+]"""
+SHORT = ("p50", "p200")
+FEW = ("--runs=300", "--rival-runs=50", "--slowdowns=3,10")
+
+
+def side(seed: int, workers: int, **changes: object) -> list[samples.Measurement]:
+    return [
+        measurement(short, seed=seed, workers=workers, visits=20, metrics=(COPIED, EFFICIENCY, SPEEDUP), **changes)  # type: ignore[arg-type]
+        for short in SHORT
+    ]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    save(samples.record(side(1, 24)), "0001_base.json")
+    return "0001_base.json"
+
+
+def run_file(name: str, seed: int, workers: int = 16, plant: str = "", **changes: object) -> str:
+    save_run(run_of(side(seed, workers, **changes), samples.provenance(), plant=plant), Path(name))
+    return name
+
+
+def cells(text: str, start: str, heading: str) -> list[str]:
+    """The cells of the one line below a heading that begins with `start`."""
+    section = text.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    (line,) = [line for line in section.splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_it_says_how_often_the_gate_is_wrong(record, capsys):
+    assert main(["calibrate", record, *FEW]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        f"- command: `perf-gate calibrate {record} --runs=300 --rival-runs=50 --slowdowns=3,10`",
+        "- record: 0001_base.json (base, profile quick)",
+        f"- machine class: {samples.MACHINE}",
+        "- distinct worker processes: 24, from 1 file",
+        "record of 12 workers, candidate judged after 8 and 12 workers; 2 timed scenarios, 6 sampled rows",
+        "24 processes are too few for that",
+    ):
+        assert part in said
+    assert cells(said, "nothing changed", "The gate, on resampled runs")[1] == "0.00 % [0.00, 1.22]"
+    for where in ("one scenario", "all scenarios"):
+        caught = cells(said, f"10 % slower in {where}", "The gate, on resampled runs")
+        assert caught[1] == "100.00 % [98.78, 100.00]"
+        assert caught[4] == "300"
+    assert "drift" in said
+    ours = cells(said, "**this gate**", "The same samples under other rules")
+    assert ours[1] == "0.00 % [0.00, 1.22]"
+    theirs = cells(said, "Student's t-test on all visits, two-sided p < 0.05, and slower, all", "The same samples")
+    assert len(theirs) == len(ours) == 6
+    assert "On real runs" not in said
+
+
+def test_the_same_call_says_the_same_and_another_seed_something_else(record, capsys):
+    def once(seed):
+        assert main(["calibrate", record, *FEW, "--seed", seed, "--markdown", f"{seed}.md"]) == 0
+        said = capsys.readouterr().out
+        assert Path(f"{seed}.md").read_text() == said
+        return said
+
+    first = once("1")
+    assert once("1") == first
+    assert once("2").partition("## ")[2] != first.partition("## ")[2]
+
+
+def test_real_runs_are_judged_and_join_the_pool(record, capsys):
+    honest = [run_file(f"run{seed}.json", seed) for seed in (2, 3)]
+    waited = [run_file(f"slow{seed}.json", seed, plant="warm=1.2", slower=1.2) for seed in (4, 5)]
+    burdened = run_file("burden.json", 6, offset=0.2)
+    assert main(["calibrate", record, *FEW, "--against", *honest, *waited, "--disturbed", burdened]) == 0
+    said = capsys.readouterr().out
+    assert "- distinct worker processes: 56, from 3 files" in said
+    assert "record of 24 workers, candidate judged after 8, 12 and 16 workers" in said
+    assert "too few for that" not in said
+    real = "The gate, on real runs"
+    assert cells(said, "nothing changed", real)[1:] == ["0.00 % [0.00, 84.2]", "0.00 % [0.00, 84.2]", "2"]
+    assert cells(said, "the workers really waited: warm 20 % slower in all scenarios", real)[1].startswith("100.00 %")
+    assert cells(said, "a neighbour burned one core", real)[2:] == ["100.00 % [2.5, 100.00]", "1"]
+    assert cells(said, "multiplied afterwards: 10 % slower in one scenario", real)[1].startswith("100.00 %")
+    assert "- a neighbour burned one core: run 1: perf_tests/test_ttft.py::test_ttft[p50]: reuse efficiency" in said
+
+
+def test_a_run_that_does_not_fit_is_told(record, capsys):
+    save_run(run_of(side(2, 16)[:1], samples.provenance()), Path("part.json"))
+    assert main(["calibrate", record, *FEW, "--against", "part.json"]) == 0
+    said = capsys.readouterr().out
+    assert "- Left out: part.json: it lacks perf_tests/test_ttft.py::test_ttft[p200]." in said
+    assert cells(said, "nothing changed", "The gate, on real runs")[2:] == ["100.00 % [2.5, 100.00]", "1"]
+    assert "test_ttft[p200]: -: missing" in said
+
+
+def test_the_loop_makes_the_runs(record, capsys):
+    Path("command.py").write_text(COMMAND.replace('[measurement("a", seed=seed)]', RUN).replace(
+        "seed = int", "from tests.perf_gate.samples import COPIED, EFFICIENCY, SPEEDUP\nseed = int"
+    ))  # fmt: skip
+    command = ["calibrate", record, *FEW, "--real", "2", "--folder", "kept", "--", sys.executable, "command.py"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert "- distinct worker processes: 56, from 3 files" in said.out
+    assert f"--folder kept -- {sys.executable} command.py`" in said.out
+    assert "run 2 of 2 begins" in said.err
+    assert main([*command[:-3], "--plant", "warm=1.5", *command[-3:]]) == 0
+    assert "the workers really waited: warm 50 % slower in all scenarios" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("kept").glob("*.json")) == [
+        "plant-warm-1.5-001.json", "plant-warm-1.5-002.json", "run-001.json", "run-002.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--real", "2"], "both --real N and -- COMMAND"),
+        (["--", "pytest"], "both --real N and -- COMMAND"),
+        (["--plant", "warm=1.05"], "add --real N"),
+        (["--neighbour", "100"], "add --real N"),
+        (["--real", "2", "--plant", "cold=1.05", "--", "pytest"], "name the same arm"),
+    ],
+)
+def test_a_contradiction_is_a_wrong_call(record, capsys, options, words):
+    assert main(["calibrate", record, *options]) == USAGE
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--runs=0"], ["--slowdowns=fast"], ["--slowdowns=-1"], ["--workers=3:9"], ["--alpha=2"], ["--plant=warm"]],
+)
+def test_a_bad_value_is_a_wrong_call(record, capsys, options):
+    with pytest.raises(SystemExit) as caught:
+        main(["calibrate", record, *options])
+    assert caught.value.code == USAGE
+    assert options[0].partition("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--arm", "wram"], "no metric gets worse with the seconds of an arm 'wram'"),
+        (["--machine", "abacus"], "no machine class 'abacus'"),
+        (["--workers", "16:32"], "too few to split"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_one_sentence(record, capsys, options, words):
+    assert main(["calibrate", record, *FEW, *options]) == Exit.CANNOT_JUDGE
+    said = capsys.readouterr()
+    assert said.err.startswith("cannot calibrate: ")
+    assert words in said.err
+    assert said.out == ""
+
+
+def test_a_file_that_is_no_record_cannot_be_judged(record, capsys):
+    assert main(["calibrate", run_file("run.json", 2)]) == Exit.CANNOT_JUDGE
+    assert main(["calibrate", record, "--against", record]) == Exit.CANNOT_JUDGE
+    assert "no file of --gate-samples" in capsys.readouterr().err
+
+
+def test_a_dash_of_another_verb_stays_its_own():
+    assert cut(["compare", "--", "a", "b"]) == (["compare", "--", "a", "b"], ())
+    assert cut(["calibrate", "a", "--", "pytest", "--", "x"]) == (["calibrate", "a"], ("pytest", "--", "x"))
+
+
+def test_slowdowns_are_ascending_shares():
+    assert parse_slowdowns("10,2,2.5") == (0.02, 0.025, 0.1)
+
+
+class Canvas:
+    """Stands in for matplotlib: keeps what is drawn."""
+
+    def __init__(self, **options):
+        self.drawn, self.texts = {}, []
+
+    def add_subplot(self):
+        return self
+
+    def errorbar(self, x, y, *, yerr, label, **style):
+        self.drawn[label] = (x, y, yerr)
+
+    def set_title(self, text, **style):
+        self.texts.append(text)
+
+    set_xlabel = set_ylabel = set_title
+
+    def set_ylim(self, *limits):
+        pass
+
+    grid = legend = lambda self, *a, **k: None
+
+    def savefig(self, file, **options):
+        file.write(options["format"].encode())
+
+
+class Quiet:
+    """matplotlib.rc_context without matplotlib."""
+
+    @staticmethod
+    def rc_context(_settings):
+        import contextlib
+
+        return contextlib.nullcontext()
+
+
+def test_the_plot_shows_false_alarms_and_detections_in_both_formats(record, capsys, monkeypatch):
+    made = []
+
+    def make(**options):
+        made.append(Canvas(**options))
+        return made[-1]
+
+    monkeypatch.setattr(calibrate_plot, "figure_maker", lambda: make)
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: Quiet if name == "matplotlib" else real(name))
+    assert main(["calibrate", record, *FEW, "--plot", "out/curve.svg"]) == 0
+    (canvas,) = made
+    assert (Path("out/curve.svg").read_text(), Path("out/curve.png").read_text()) == ("svg", "png")
+    assert sorted(path.name for path in Path("out").iterdir()) == ["curve.png", "curve.svg"]
+    x, y, (below, above) = canvas.drawn["this gate, slower in one scenario"]
+    assert x == [0.0, 3.0, 10.0]
+    assert (y[0], y[2]) == (0.0, 100.0)
+    assert min(*below, *above) >= 0
+    assert len(canvas.drawn) == 7
+    assert any("%" in text for text in canvas.texts)
+    assert "300 runs resampled from 24 worker processes" in "".join(canvas.texts)
+
+
+def test_without_matplotlib_the_extra_is_named_before_the_wait(record, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["calibrate", record, *FEW, "--plot", "curve.svg"]) == Exit.CANNOT_JUDGE
+    said = capsys.readouterr()
+    assert "pip install 'prefix-cache-gate[report]'" in said.err
+    assert said.out == ""
