@@ -186,7 +186,7 @@ def calibrate(options: argparse.Namespace) -> Report:
     )  # fmt: skip
     rivals = compete(
         pool, drawn, slowable(family, options.arm), options.slowdowns, arm=options.arm, runs=options.rival_runs,
-        seed=options.seed, tell=_teller("runs under other rules"),
+        seed=options.seed, troubles=TROUBLES, tell=_teller("runs under other rules"),
     )  # fmt: skip
     return Report(
         record=f"{Path(options.record).name} ({record.name}, profile {record.profile})",

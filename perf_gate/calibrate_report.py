@@ -56,7 +56,7 @@ class Report:
 
     def markdown(self) -> str:
         """The whole text, with a trailing newline."""
-        parts = [self._head(), self._resampled(), self._real(), self._competition(), self._limits()]
+        parts = [self._head(), self._resampled(), self._real(), self._competition(), self._troubles(), self._limits()]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _head(self) -> str:
@@ -124,6 +124,20 @@ class Report:
             f"Each rule sees the seconds of `{self.arm}`, a row per scenario ({self.slowed}); this gate sees all "
             f"of its {self.rows} rows. n = {runs} runs for the other rules. Slower: in one scenario; the share of runs "
             f"with any red row, the unchanged scenarios included.\n\n{_table(head, rows)}"
+        )
+
+    def _troubles(self) -> str:
+        names = list(next(iter(self.rivals.values())).troubles) if self.rivals else []
+        if not names:
+            return ""
+        rows = [(str(rival), *(str(found.troubles[name]) for name in names)) for rival, found in self.rivals.items()]
+        ours = {
+            case.trouble.name: str(tally.alarms) for case, tally in self.tallies.items() if case.trouble is not None
+        }
+        rows.insert(0, ("**this gate**", *(ours.get(name, "-") for name in names)))
+        return (
+            "## False alarms on a troubled machine\n\nNothing changed; the share of runs with any red row, on recorded "
+            f"seconds that were multiplied as the column says.\n\n{_table(('rule', *names), rows)}"
         )
 
     def _limits(self) -> str:

@@ -19,6 +19,7 @@ from perf_gate.calibrate_pool import CalibrationError, Pool
 from perf_gate.calibrate_rate import Rate
 from perf_gate.calibrate_split import Split
 from perf_gate.calibrate_trial import Tell
+from perf_gate.calibrate_trouble import Trouble, disturb
 from perf_gate.decision import Flags
 from perf_gate.estimate import Floats
 from perf_gate.measurement import Measurement
@@ -206,7 +207,7 @@ class Standing:
     """How a rule does. alarms: runs with any red row and nothing changed. per_row: red rows among all of those.
 
     unjudged: runs that end without a verdict and nothing changed. one, everywhere: slowdown -> runs with any red row
-    where one scenario, or all, are slower.
+    where one scenario, or all, are slower. troubles: name -> runs with any red row and nothing changed.
     """
 
     alarms: Rate
@@ -214,6 +215,7 @@ class Standing:
     unjudged: Rate
     one: Mapping[float, Rate]
     everywhere: Mapping[float, Rate]
+    troubles: Mapping[str, Rate]
 
 
 def compete(
@@ -226,6 +228,7 @@ def compete(
     runs: int,
     seed: int = 0,
     rivals: Sequence[Rival] = RIVALS,
+    troubles: Sequence[Trouble] = (),
     tell: Tell = lambda _done, _all: None,
 ) -> Mapping[Rival, Standing]:
     """Let every rule judge `runs` draws: the record of the split against all workers of its last look.
@@ -234,6 +237,13 @@ def compete(
     one has. Deterministic for a seed. Raises CalibrationError where that is a single visit.
     """
     seconds = [_even(pool.measurements[index], arm) for index in scenarios]
+    sizes = list(dict.fromkeys(rival.processes for rival in rivals))
+    disturbed = {
+        (trouble, size): _disturbed(trouble, seconds, size or split.looks[-1], np.random.default_rng([seed, 3, number]))
+        for number, trouble in enumerate(troubles)
+        for size in sizes
+    }
+    alarms = {rival: dict.fromkeys((trouble.name for trouble in troubles), 0) for rival in rivals}
     random = np.random.default_rng([seed, 2])
     factors = [0.0, *slowdowns]
     count = {
@@ -243,15 +253,30 @@ def compete(
         size = min(CHUNK, runs - start)
         reference, now = split.draw(random, pool.workers, size)
         turn = np.arange(start, start + size) % len(scenarios)
-        taken: dict[int | None, tuple[Samples, Samples]] = {}
-        for rival in rivals:
-            if rival.processes not in taken:
-                taken[rival.processes] = tuple(  # type: ignore[assignment]  # two sides
-                    Samples.of([each[side[:, : rival.processes]] for each in seconds]) for side in (reference, now)
+        for few in sizes:
+            then, ours = reference[:, :few], now[:, :few]
+            sides = Samples.of([each[then] for each in seconds]), Samples.of([each[ours] for each in seconds])
+            at_fault = {
+                trouble: (
+                    Samples.of([record[then] for _, record in disturbed[trouble, few]]),
+                    Samples.of([run[ours, np.arange(ours.shape[1])] for run, _ in disturbed[trouble, few]]),
                 )
-            _count(count[rival], rival, taken[rival.processes], factors, turn)
+                for trouble in troubles
+            }
+            for rival in (each for each in rivals if each.processes == few):
+                _count(count[rival], rival, sides, factors, turn)
+                for trouble, sides_then in at_fault.items():
+                    alarms[rival][trouble.name] += int(rival.judge(*sides_then, 1.0)[0].any(-1).sum())
         tell(start + size, runs)
-    return {rival: _standing(found, runs, len(scenarios), slowdowns) for rival, found in count.items()}
+    return {rival: _standing(found, runs, len(scenarios), slowdowns, alarms[rival]) for rival, found in count.items()}
+
+
+def _disturbed(
+    trouble: Trouble, seconds: Sequence[Floats], places: int, random: np.random.Generator
+) -> list[tuple[Floats, Floats]]:
+    """Run and record of each scenario. A process is as odd in one scenario as in all others, hence one seed for all."""
+    seed = random.integers(2**32)
+    return [disturb(trouble, each, places, np.random.default_rng(seed)) for each in seconds]
 
 
 def _even(measurement: Measurement, arm: str) -> Floats:
@@ -279,7 +304,9 @@ def _count(
         found["all"][place] += alarms.any(-1).sum()
 
 
-def _standing(found: Mapping[str, Any], runs: int, rows: int, slowdowns: Sequence[float]) -> Standing:
+def _standing(
+    found: Mapping[str, Any], runs: int, rows: int, slowdowns: Sequence[float], troubles: Mapping[str, int]
+) -> Standing:
     one, everywhere = ([Rate(int(hits), runs) for hits in found[key]] for key in ("one", "all"))
     return Standing(
         alarms=one[0],
@@ -287,4 +314,5 @@ def _standing(found: Mapping[str, Any], runs: int, rows: int, slowdowns: Sequenc
         unjudged=Rate(found["void"], runs),
         one=dict(zip(slowdowns, one[1:], strict=True)),
         everywhere=dict(zip(slowdowns, everywhere[1:], strict=True)),
+        troubles={name: Rate(hits, runs) for name, hits in troubles.items()},
     )

@@ -96,19 +96,37 @@ def troubled(
     return np.stack(now), family.values + np.outer(plain, np.log(of_then))
 
 
+def times(places: int, visits: int) -> Floats:
+    """When each visit of the `place`-th worker of a run happens, as a share of the run: (places, visits)."""
+    batches = -(-places // BATCH)
+    return np.asarray(((np.arange(places) // BATCH)[:, None] + (np.arange(visits) + 0.5) / visits) / batches)
+
+
+def disturb(trouble: Trouble, seconds: Floats, places: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Seconds of one arm under a trouble: those of the run (workers, places, visits), of the record (workers, visits).
+
+    seconds: (workers, visits).
+    """
+    workers, visits = seconds.shape
+    now = np.stack(
+        [
+            each * trouble.factors(times(places, visits), random) * trouble.of_process(places, random)[:, None]
+            for each in seconds
+        ]
+    )
+    return now, seconds * np.concatenate([trouble.of_process(1, random) for _ in range(workers)])[:, None]
+
+
 def _locations(
     trouble: Trouble, measurement: Measurement, of_process: Floats, random: np.random.Generator
 ) -> Mapping[str, Floats]:
     """Typical seconds by arm: (workers, places)."""
     places = of_process.shape[1]
-    batches = -(-places // BATCH)
-    batch = (np.arange(places) // BATCH)[:, None]
     found = {}
     for arm, crew in measurement.seconds.items():
         rows = []
         for worker, visits in enumerate(crew):
-            time = (batch + (np.arange(len(visits)) + 0.5) / len(visits)) / batches
-            factors = trouble.factors(time, random) * of_process[worker][:, None]
+            factors = trouble.factors(times(places, len(visits)), random) * of_process[worker][:, None]
             rows.append(estimate.location(np.array(visits) * factors))
         found[arm] = np.stack(rows)
     return found

@@ -75,7 +75,10 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
     assert ours[1] == "0.00 % [0.00, 1.22]"
     theirs = cells(said, "Student's t-test on all visits, two-sided p < 0.05, and slower, all", "The same samples")
     assert len(theirs) == len(ours) == 6
-    assert "On real runs" not in said
+    assert "on real runs against" not in said
+    assert cells(said, "**this gate**", "False alarms on a troubled machine")[1:] == ["0.00 % [0.00, 1.22]"] * 3
+    theirs = cells(said, "mean more than 5 % up (pytest-benchmark), all processes", "False alarms on a troubled")
+    assert theirs[1].startswith("100.00 %")
 
 
 def test_the_same_call_says_the_same_and_another_seed_something_else(record, capsys):

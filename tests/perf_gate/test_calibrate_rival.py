@@ -16,6 +16,7 @@ from perf_gate.calibrate_rival import (
     compete,
 )
 from perf_gate.calibrate_split import Split
+from perf_gate.calibrate_trouble import Drift, OddProcess
 from tests.perf_gate.samples import EFFICIENCY, measurement
 
 RUNS, WORKERS, VISITS = 40, 6, 9
@@ -148,3 +149,34 @@ def test_one_visit_has_no_spread():
     few = gather({"r": [measurement("a", workers=16, metrics=[EFFICIENCY], visits=1)]})
     with pytest.raises(CalibrationError, match="only once"):
         compete(few, Split(8, (8,)), [0], [0.1], arm="warm", runs=10)
+
+
+class Ratio(Rival):
+    """Notes by how much each scenario's mean went up, and never alarms before 10 %."""
+
+    name = "ratio"
+
+    def __init__(self, processes):
+        super().__init__(processes)
+        self.seen = []
+
+    def judge(self, then, now, factor):
+        self.seen.append(now.mean / then.mean)
+        return self.seen[-1] > 1.1, np.zeros(then.mean.shape, dtype=bool)
+
+
+def test_troubles_are_put_onto_what_a_rule_sees():
+    still = gather(
+        {"r": [measurement(s, workers=16, metrics=[EFFICIENCY], visits=8, noise=1e-9, offset=1e-9) for s in "ab"]}
+    )
+    rule = Ratio(None)
+    found = compete(
+        still, Split(8, (8,)), [0, 1], [], arm="warm", runs=50, rivals=[rule], troubles=[Drift(), OddProcess()]
+    )
+    calm, drifting, odd = rule.seen
+    assert np.allclose(calm, 1)
+    assert np.allclose(drifting, 1.15)  # half of the 30 % on average
+    assert np.allclose(odd[:, 0], odd[:, 1])
+    assert 0.001 < odd[:, 0].std() < 0.05
+    assert [rate.hits for rate in found[rule].troubles.values()] == [50, 0]
+    assert found[rule].alarms.hits == 0
