@@ -58,6 +58,7 @@ class Gatekeeper:
         self._recorded: list[str] = []
         self._refused: str | None = None
         self._kept: str | None = None
+        self._waiting: list[Task] = []
         self._over = self._green = False
 
     @property
@@ -123,7 +124,7 @@ class Gatekeeper:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Measure everything that was selected, before the first test."""
+        """Find out what is going to be measured, before the first test."""
         option = session.config.option
         broken = session.testsfailed and not option.continue_on_collection_errors
         if broken or option.collectonly or not self.active:
@@ -139,7 +140,20 @@ class Gatekeeper:
                 self._blame("no scenario was selected: give the path of the suites, and drop -k, -m and --deselect")
             return
         if self._fault is None and not option.setuponly:
-            self._measure(list(chosen.values()))
+            self._waiting = list(chosen.values())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Measure everything before the first test that asks for a verdict; the tests ahead of it prove it right."""
+        if not self._waiting or item.nodeid not in self._tasks:
+            return
+        waiting, self._waiting = self._waiting, []
+        if self._failures:
+            self._blame(
+                f"nothing was measured: {self._failures[0]} failed before, and what is wrong need not be timed; mend it"
+            )
+        else:
+            self._measure(waiting)
 
     def _prepare(self) -> None:
         """Find out where we are and what to hold the run against; once, before anything is measured."""

@@ -11,7 +11,7 @@ from perf_gate.provenance import Provenance
 from perf_gate.record import Record
 
 
-class RefusedRecord(Exception):  # noqa: N818 - a refusal, not a fault of the program
+class RefusedRecord(Exception):
     """Nothing was recorded. reasons: every one of them, so that all can be mended at once."""
 
     def __init__(self, reasons: Sequence[str]) -> None:

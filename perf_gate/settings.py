@@ -23,7 +23,7 @@ RECORD_WORKERS = (24, 24)
 COMPARE_WORKERS = (8, 16)
 # A record is made rarely and compared with often: it may take longer.
 RECORD_BUDGET = 300.0
-COMPARE_BUDGET = 150.0
+COMPARE_BUDGET = 180.0
 
 
 def _option(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:

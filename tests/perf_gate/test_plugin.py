@@ -268,6 +268,14 @@ def test_a_failing_correctness_test_is_1_too(recorded: Suite) -> None:
     assert recorded.compare().ret == 1
 
 
+def test_what_is_wrong_is_not_timed(recorded: Suite) -> None:
+    recorded.write("perf_tests/test_a_right.py", "def test_right(): assert False\n")
+    result = recorded.compare()
+    assert result.ret == 1
+    assert not recorded.measured()
+    says(result, "nothing was measured: perf_tests/test_a_right.py::test_right failed before")
+
+
 def test_a_broken_import_is_no_regression(recorded: Suite) -> None:
     recorded.write("perf_tests/test_ttft.py", SUITE.replace("Synthetic(1)", "Synthetic(1, 'import')"))
     result = recorded.compare("--gate-exact")
