@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 RECORD_WORKERS = (24, 24)
 COMPARE_WORKERS = (8, 16)
 # A record is made rarely and compared with often: it may take longer.
-RECORD_BUDGET = 300.0
+RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
 
 
