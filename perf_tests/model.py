@@ -61,7 +61,7 @@ _SEEDED: dict[str, Callable[[], PreTrainedModel]] = {
         intermediate_size=688,
         vocab_size=4096,
     ),
-    "distilgpt2-shape": lambda: _gpt2(n_layer=6, n_head=12, n_embd=768),
+    "distilgpt2-shape": lambda: _gpt2(n_layer=6, n_head=12, n_embd=768, n_positions=2048),
     "tinystories-1m-shape": lambda: _gpt_neo(
         hidden_size=64,
         num_layers=8,

@@ -11,7 +11,7 @@ from perf_tests.model import SMOLLM2
 from perf_tests.scenarios.lookup import Lookup
 from perf_tests.scenarios.memory import PrefixMemory, SharedMemory
 from perf_tests.scenarios.tpot import DecodeCost, Tpot
-from perf_tests.scenarios.ttft import HitCost, Ttft
+from perf_tests.scenarios.ttft import FirstHit, HitCost, Ttft
 
 PREFIXES = (50, 100, 200, 350, 500)
 SUFFIXES = (20, 50)
@@ -38,6 +38,11 @@ class Profile:
         for model, prefix, suffix in itertools.product(self.models, PREFIXES, SUFFIXES):
             sparsely = model in self.sparsely and (prefix, suffix) in _SPARSE
             yield (Ttft if model in self.timed or sparsely else HitCost)(model, prefix, suffix)
+
+    def first_hit(self) -> Iterable[Scenario]:
+        """Time to first token where one copy has to be paid."""
+        for model in (*self.timed, *self.sparsely):
+            yield FirstHit(model, prefix=500, suffix=20)
 
     def tpot(self) -> Iterable[Scenario]:
         """Time per output token."""

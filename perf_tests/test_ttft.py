@@ -12,3 +12,8 @@ from perf_tests.conftest import profile
 @pytest.mark.scenarios.with_args(lambda config: profile(config).ttft())
 def test_ttft(scenario: Scenario, gate: Gate) -> None:
     gate.judge(scenario)
+
+
+@pytest.mark.scenarios.with_args(lambda config: profile(config).first_hit())
+def test_first_hit(scenario: Scenario, gate: Gate) -> None:
+    gate.judge(scenario)
