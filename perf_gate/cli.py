@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perf_gate import calibrate, compare, show
-from perf_gate.record import RecordError
+from perf_gate.calibration import calibrate
+from perf_gate.records.record import RecordError
+from perf_gate.showing import compare, show
 from perf_gate.verdict import Exit
 
 USAGE = 4
@@ -49,7 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.command, options.line = command, ["perf-gate", *given]
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader has seen enough (| head); the interpreter must not complain of it when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.CANNOT_JUDGE)
     except RecordError as error:
         print(f"cannot judge: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
         return int(Exit.CANNOT_JUDGE)

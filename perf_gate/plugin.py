@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from perf_gate import hookspec
-from perf_gate.gatekeeper import Gatekeeper
 from perf_gate.scenario import Scenario
-from perf_gate.settings import add_options, settings
+from perf_gate.session import hookspec
+from perf_gate.session.gatekeeper import Gatekeeper
+from perf_gate.session.settings import add_options, settings
 
 NAME = "perf-gate"
 NEEDS = (

@@ -100,6 +100,8 @@ class Lookup(Scenario):
     def visit(self, arm: str) -> float:
         """See Scenario.visit."""
         asked, trees = self._opened()
+        if arm not in trees:
+            raise LookupError(f"there is no arm {arm!r}")
         match: Callable[[Namespace, Tokens], object] = trees[arm].match
         start = perf_counter()
         for _ in range(_REPEATS):

@@ -106,6 +106,8 @@ class TpotBench:
 
         On the first token: later ones may part ways at a near tie.
         """
+        if arm not in ("warm", "cold"):
+            raise LookupError(f"there is no arm {arm!r}")
         if self._asked is None or arm in self._answers:
             self._asked, self._answers = self._prompt(), {}
         completion = self._ask(self._asked, arm)

@@ -8,8 +8,8 @@ import numpy as np
 
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
-from perf_gate.provenance import Provenance
-from perf_gate.record import Record, Section
+from perf_gate.records.provenance import Provenance
+from perf_gate.records.record import Record, Section
 
 MACHINE = "x86_64 Testchip (6/1), 2 cores, 1 thread"
 ELSEWHERE = "arm64 Otherchip, 8 cores, 1 thread"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate import calibrate_plot
-from perf_gate.calibrate import cut, parse_slowdowns
+from perf_gate.calibration import plot as calibrate_plot
+from perf_gate.calibration.calibrate import cut, parse_slowdowns
 from perf_gate.cli import main
-from perf_gate.record import save
-from perf_gate.runfile import run_of, save_run
+from perf_gate.records.record import save
+from perf_gate.records.runfile import run_of, save_run
 from perf_gate.verdict import Exit
 from tests.perf_gate import samples
 from tests.perf_gate.samples import COPIED, EFFICIENCY, SPEEDUP, measurement

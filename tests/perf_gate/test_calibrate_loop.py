@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate import calibrate_loop
-from perf_gate.calibrate_loop import BURN, Loop
-from perf_gate.calibrate_pool import CalibrationError
-from perf_gate.plant import Plant
-from perf_gate.runfile import load_run
+from perf_gate.calibration import loop as calibrate_loop
+from perf_gate.calibration.loop import BURN, Loop
+from perf_gate.calibration.pool import CalibrationError
+from perf_gate.measuring.plant import Plant
+from perf_gate.records.runfile import load_run
 
 ROOT = Path(__file__).parents[2]
 # Stands in for pytest: writes samples as it would, and notes what it was called with.
@@ -29,7 +29,7 @@ with open("calls", "a") as calls:
     print(*sorted(options.items()), file=calls)
 if Path("fails").exists():
     sys.exit("no such suite")
-from perf_gate.runfile import run_of, save_run
+from perf_gate.records.runfile import run_of, save_run
 from tests.perf_gate.samples import measurement, provenance
 seed = int(options["gate-seed"])
 run = run_of([measurement("a", seed=seed)], provenance(), plant=options.get("gate-plant", ""))

@@ -11,13 +11,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from perf_gate.campaign import Campaign, CampaignError, Plan
-from perf_gate.crew import Side
-from perf_gate.evidence import Task
-from perf_gate.plant import Plant, parse_plant
-from perf_gate.record import RecordError, load, save
-from perf_gate.runfile import load_run, run_of, save_run
-from perf_gate.worker import Opened, Stage, spin
+from perf_gate.measuring.campaign import Campaign, CampaignError, Plan
+from perf_gate.measuring.crew import Side
+from perf_gate.measuring.evidence import Task
+from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.measuring.worker import Opened, Stage, spin
+from perf_gate.records.record import RecordError, load, save
+from perf_gate.records.runfile import load_run, run_of, save_run
 from tests.perf_gate import samples
 from tests.perf_gate.samples import measurement
 from tests.perf_gate.test_plugin import CANNOT_JUDGE, ROOT, SUITE, USAGE, Suite, says
@@ -62,7 +62,7 @@ def test_a_worker_waits_a_share_of_the_typical_visit(synthetic: ModuleType, monk
         waited.append(seconds)
         return seconds + 0.25
 
-    monkeypatch.setattr("perf_gate.worker.spin", wait)
+    monkeypatch.setattr("perf_gate.measuring.worker.spin", wait)
     visits = iter([1.0, 9.0, 2.0, 4.0, 4.0])
     monkeypatch.setattr(synthetic.Synthetic, "visit", lambda _self, _arm: next(visits))
     opened = Opened(synthetic.Synthetic(1), iter(()), plant={"warm": 0.5})
@@ -73,7 +73,7 @@ def test_a_worker_waits_a_share_of_the_typical_visit(synthetic: ModuleType, monk
 
 
 def test_the_request_to_open_plants(synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perf_gate.worker.spin", lambda _seconds: 100.0)
+    monkeypatch.setattr("perf_gate.measuring.worker.spin", lambda _seconds: 100.0)
     request = {
         "ask": "open", "name": "a", "module": "synthetic", "qualname": "Synthetic", "file": str(synthetic.__file__),
         "fields": {"size": 1}, "seed": 1, "warmups": 1, "plant": {"warm": 0.1},

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate.calibrate_pool import CalibrationError, gather
-from perf_gate.calibrate_split import Split, split
+from perf_gate.calibration.pool import CalibrationError, gather
+from perf_gate.calibration.split import Split, split
+from perf_gate.judging.policy import Policy
 from perf_gate.metric import Exact
-from perf_gate.policy import Policy
 from tests.perf_gate.samples import COPIED, ELSEWHERE, measurement
 
 

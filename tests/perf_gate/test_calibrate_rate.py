@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from perf_gate.calibrate_rate import Rate
+from perf_gate.calibration.rate import Rate
 
 
 @given(st.integers(1, 20_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

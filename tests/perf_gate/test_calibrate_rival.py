@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from perf_gate.calibrate_pool import CalibrationError, gather
-from perf_gate.calibrate_rival import (
+from perf_gate.calibration.pool import CalibrationError, gather
+from perf_gate.calibration.rival import (
     RIVALS,
     MannWhitney,
     Rival,
@@ -15,8 +15,8 @@ from perf_gate.calibrate_rival import (
     WelchInterval,
     compete,
 )
-from perf_gate.calibrate_split import Split
-from perf_gate.calibrate_trouble import Drift, OddProcess
+from perf_gate.calibration.split import Split
+from perf_gate.calibration.trouble import Drift, OddProcess
 from tests.perf_gate.samples import EFFICIENCY, measurement
 
 RUNS, WORKERS, VISITS = 40, 6, 9

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perf_gate import calibrate_trial
-from perf_gate.calibrate_family import Family
-from perf_gate.calibrate_pool import CalibrationError, gather
-from perf_gate.calibrate_replay import Hearing, planted
-from perf_gate.calibrate_split import Split
-from perf_gate.calibrate_trial import Case, simulate, slowable
-from perf_gate.calibrate_trouble import TROUBLES, Drift, Neighbour, OddProcess, troubled
-from perf_gate.judge import judge, undecided
+from perf_gate.calibration import trial as calibrate_trial
+from perf_gate.calibration.family import Family
+from perf_gate.calibration.pool import CalibrationError, gather
+from perf_gate.calibration.replay import Hearing, planted
+from perf_gate.calibration.split import Split
+from perf_gate.calibration.trial import Case, simulate, slowable
+from perf_gate.calibration.trouble import TROUBLES, Drift, Neighbour, OddProcess, troubled
+from perf_gate.judging.judge import judge, undecided
+from perf_gate.judging.policy import Policy
 from perf_gate.metric import Better, Sampled
-from perf_gate.policy import Policy
-from perf_gate.runfile import run_of
-from perf_gate.section import Section
+from perf_gate.records.runfile import run_of
+from perf_gate.records.section import Section
 from perf_gate.verdict import Exit, Verdict, exit_status
 from tests.perf_gate import samples
 from tests.perf_gate.samples import EFFICIENCY, MACHINE, SPEEDUP, measurement

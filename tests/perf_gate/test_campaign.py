@@ -9,11 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from perf_gate.campaign import Campaign, CampaignError, Outcome, Plan
-from perf_gate.crew import Conditions, Side
-from perf_gate.evidence import Task
 from perf_gate.measurement import Measurement
-from perf_gate.progress import LiveLine, PlainLines
+from perf_gate.measuring.campaign import Campaign, CampaignError, Outcome, Plan
+from perf_gate.measuring.crew import Conditions, Side
+from perf_gate.measuring.evidence import Task
+from perf_gate.measuring.progress import LiveLine, PlainLines
 from perf_gate.scenario import Scenario
 
 QUICK = Plan(looks=(2, 4), rounds=(4, 6), passes=2, warmups=1)

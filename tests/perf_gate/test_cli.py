@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perf_gate.cli import main
-from perf_gate.compare import compare
-from perf_gate.judge import Policy, judge
-from perf_gate.record import load, save
+from perf_gate.judging.judge import Policy, judge
+from perf_gate.records.record import load, save
+from perf_gate.showing.compare import compare
 from perf_gate.verdict import Exit, Verdict, exit_status
 from tests.perf_gate import samples
 from tests.perf_gate.samples import COPIED, EFFICIENCY, ELSEWHERE, MACHINE, SPEEDUP, measurement
@@ -175,3 +175,13 @@ def test_a_shell_sees_the_verdict(put, slower, status):
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert done.stderr == ""
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(put):
+    show = [sys.executable, "-u", "-m", "perf_gate.cli", "show", put("0001_a.json", 1)]
+    with subprocess.Popen(show, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        reader.stdout.close()
+        assert reader.stderr.read() == ""
+        assert reader.wait() == Exit.CANNOT_JUDGE

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perf_gate.crew import Conditions, Crew, LostWorkerError, Side
+from perf_gate.measuring.crew import Conditions, Crew, LostWorkerError, Side
 
 NONSENSE = "channel.receive(); channel.receive(); channel.send('banana'); channel.receive()"
 
@@ -21,9 +21,9 @@ PARENT = """
 import sys
 from pathlib import Path
 from synthetic import Synthetic
-from perf_gate.campaign import Campaign, Plan
-from perf_gate.crew import Side
-from perf_gate.evidence import Task
+from perf_gate.measuring.campaign import Campaign, Plan
+from perf_gate.measuring.crew import Side
+from perf_gate.measuring.evidence import Task
 
 task = Task("t", Synthetic(1, "hangs"), Synthetic().metrics)
 Campaign([task], side=Side(Path.cwd()), plan=Plan(looks=(2,))).run()

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate import estimate
-from perf_gate.decision import decide, holm_levels
-from perf_gate.estimate import Contrast
-from perf_gate.policy import Policy
+from perf_gate.judging import estimate
+from perf_gate.judging.decision import decide, holm_levels
+from perf_gate.judging.estimate import Contrast
+from perf_gate.judging.policy import Policy
 
 ALLOWED, RESOLVED = np.log1p(0.01), np.log1p(0.03)
 

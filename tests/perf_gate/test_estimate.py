@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from perf_gate import estimate
+from perf_gate.judging import estimate
 
 TIMES = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=60)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from perf_gate.inventory import fault, take
+from perf_gate.judging.inventory import fault, take
 from perf_gate.verdict import Verdict
 from tests.perf_gate.samples import COPIED, EFFICIENCY, measurement, name
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perf_gate import estimate
-from perf_gate.decision import decide
-from perf_gate.judge import Policy, judge, undecided
+from perf_gate.judging import estimate
+from perf_gate.judging.decision import decide
+from perf_gate.judging.judge import Policy, judge, undecided
 from perf_gate.metric import Better, Exact, Sampled, Travels
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import (

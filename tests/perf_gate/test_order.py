@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate.order import balanced_orders
+from perf_gate.measuring.order import balanced_orders
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -181,6 +181,8 @@ def test_a_run_measures_and_says_that_nothing_was_compared(suite: Suite) -> None
         "nothing was compared",
         "test_ttft[size1] warm",
         "timed in 4 workers",
+        "tokens 20",
+        "reuse efficiency 0.95",
     )
     rows = {row["fullname"]: row for row in json.loads((suite.path / "out.json").read_text())["benchmarks"]}
     assert set(rows) == {

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from perf_gate import provenance as module
-from perf_gate.provenance import machine_class, machine_parts, provenance, software, versions
+from perf_gate.records import provenance as module
+from perf_gate.records.provenance import machine_class, machine_parts, provenance, software, versions
 
 
 def git(root, *arguments):

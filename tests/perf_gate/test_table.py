@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate.quantity import change, percent, quantity
-from perf_gate.table import failure_text, headline, red, render
+from perf_gate.showing.quantity import change, percent, quantity
+from perf_gate.showing.table import failure_text, headline, red, render
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import COPIED, EFFICIENCY, WARM, name
 
@@ -85,7 +85,17 @@ def test_rows_against_an_old_record_show_only_where_they_do_not_pass():
     drifted = Row(**{**vars(SLOW), "against": "0001_a"})
     assert "0001_a" not in render([GOOD, DRIFT], width=160)
     assert "against 0001_a" in render([GOOD, drifted], width=160)
-    assert "test_ttft[p50]" not in render([GOOD, SLOW], width=160, passes=False)
+
+
+def test_exact_metrics_that_are_equal_may_be_counted_only():
+    same = Row(name("p50"), FATTER.metric, Verdict.PASS, 7, 7, 0.0, 0.0, 0.0, 0.0)
+    assert FATTER.metric.name in render([GOOD, same], width=160)
+    text = render([GOOD, same, SLOW], width=160, equal=False)
+    assert "1 exact metrics are equal" in text
+    assert f"| {FATTER.metric.name} " not in text
+    assert "reuse efficiency" in text
+    # One that is not equal is shown whatever is asked for.
+    assert FATTER.metric.name in render([FATTER], width=160, equal=False)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perf_gate.worker import Stage, find
+from perf_gate.measuring.worker import Stage, find
 
 
 def opened(module: ModuleType, **fields: object) -> tuple[Stage, dict[str, Any]]:

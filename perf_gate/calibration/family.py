@@ -1,0 +1,182 @@
+"""What perf_gate.judging.judge does, for thousands of runs at once: the same formulas over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from perf_gate.calibration.pool import Pool
+from perf_gate.judging import estimate
+from perf_gate.judging.contest import Contest, contest, kinds
+from perf_gate.judging.decision import Flags, holm_levels
+from perf_gate.judging.estimate import Contrast, Floats
+from perf_gate.judging.policy import Policy
+from perf_gate.metric import Better, Sampled
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sampled metric of one scenario, by their places in the pool."""
+
+    scenario: int
+    metric: Sampled
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What the evidence of many runs amounts to at one look; every field (runs, rows), on the log scale.
+
+    limit, resolution: of each row, floors included. doubt: quantile of the row's t distribution that a `pass` needs.
+    """
+
+    contrast: Contrast
+    limit: Floats
+    resolution: Floats
+    doubt: Floats
+
+    def of(self, runs: Flags) -> Stand:
+        """The same for some of the runs."""
+        contrast = Contrast(self.contrast.change[runs], self.contrast.error[runs], self.contrast.df[runs])
+        return Stand(contrast, self.limit[runs], self.resolution[runs], self.doubt[runs])
+
+    def shifted(self, shift: Floats) -> Stand:
+        """The same where the candidate is worse by `shift` (runs, rows). Exact for a constant factor on an arm."""
+        contrast = Contrast(self.contrast.change + shift, self.contrast.error, self.contrast.df)
+        return Stand(contrast, self.limit, self.resolution, self.doubt)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Verdicts of many runs; every field (runs, rows)."""
+
+    regressed: Flags
+    improved: Flags
+    undecided: Flags
+
+
+class Family:
+    """All rows that a run over the pool's scenarios is judged by: kind by kind its lines, then its pooled row."""
+
+    def __init__(self, pool: Pool, policy: Policy) -> None:
+        """Read the metrics off the pool."""
+        self.policy = policy
+        self.scenarios = tuple(each.scenario for each in pool.measurements)
+        place = {name: index for index, name in enumerate(self.scenarios)}
+        # Held against itself, every metric groups with the others exactly as in the judge.
+        against_self = [
+            contest(each.scenario, metric, each, each, allowance=metric.allowance)
+            for each in pool.measurements
+            for metric in each.metrics
+            if isinstance(metric, Sampled)
+        ]
+        self._kinds = kinds(against_self)
+        ordered = [each for kind in self._kinds for each in kind]
+        self.lines = tuple(Line(place[each.scenario], each.metric) for each in ordered)
+        self.values: Floats = np.array([list(each.now.values()) for each in ordered], dtype=np.float64)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are judged, the pooled ones included."""
+        return len(self.lines) + sum(len(kind) > 1 for kind in self._kinds)
+
+    def stand(self, now: Floats, reference: Floats) -> Stand:
+        """Weigh runs. now, reference: (runs, lines, workers) log values; on each side one worker per column."""
+        contrasts, limits, resolutions = [], [], []
+        start = 0
+        for kind in self._kinds:
+            part = slice(start, start + len(kind))
+            ours, theirs = now[:, part], reference[:, part]
+            start += len(kind)
+            floor = _floors(kind, theirs.mean(axis=-1))
+            limit = np.maximum([_allowance(each) for each in kind], floor)
+            distance = np.array([_distance(each) for each in kind])
+            contrasts.append(_contrast(ours, theirs, [each.sign for each in kind]))
+            limits.append(limit)
+            resolutions.append(limit + distance)
+            if len(kind) > 1:
+                contrasts.append(_contrast(_mean(ours), _mean(theirs), [kind[0].sign]))
+                pooled = np.maximum(self.policy.pooled_share * _mean(limit), _mean(floor))
+                limits.append(pooled)
+                resolutions.append(pooled + self.policy.pooled_share * distance.mean())
+        joined = estimate.join(contrasts)
+        doubt = np.asarray(-special.stdtrit(joined.df, self.policy.doubt), dtype=np.float64)
+        return Stand(joined, np.concatenate(limits, axis=-1), np.concatenate(resolutions, axis=-1), doubt)
+
+    def shift(self, arm: str, factor: float, slowed: NDArray[np.bool_]) -> Floats:
+        """By how much rows get worse, on the log scale, where `arm` takes `factor` times its seconds.
+
+        slowed: (runs, scenarios), which scenarios are slowed down. Returns (runs, rows).
+        """
+        parts = []
+        start = 0
+        for kind in self._kinds:
+            lines = self.lines[start : start + len(kind)]
+            start += len(kind)
+            effect = np.array([effect_of(arm, line.metric) for line in lines]) * np.log(factor)
+            own = slowed[:, [line.scenario for line in lines]] * effect
+            parts.append(own)
+            if len(kind) > 1:
+                parts.append(_mean(own))
+        return np.concatenate(parts, axis=-1)
+
+    def verdicts(self, stand: Stand, look: int) -> Found:
+        """Holm's step-down over all rows of each run, as in perf_gate.judging.decision.decide."""
+        alpha = self.policy.level(look)
+        regressed = _rejected(stand.contrast.change - stand.limit, stand.contrast, alpha)
+        improved = _rejected(-stand.contrast.change - stand.limit, stand.contrast, alpha)
+        passed = stand.contrast.change + stand.doubt * stand.contrast.error < stand.resolution
+        return Found(regressed, improved, ~(regressed | improved | passed))
+
+
+def effect_of(arm: str, metric: Sampled) -> float:
+    """1 where the metric gets worse in proportion to the arm's seconds, -1 where it gets better, 0 without the arm."""
+    sign = 1.0 if metric.better is Better.LOWER else -1.0
+    return sign * ((metric.numerator == arm) - (metric.denominator == arm))
+
+
+def _allowance(each: Contest) -> float:
+    return float(np.log1p(each.metric.allowance))
+
+
+def _distance(each: Contest) -> float:
+    return float(np.log1p(each.metric.resolution) - np.log1p(each.metric.allowance))
+
+
+def _floors(kind: Sequence[Contest], before: Floats) -> Floats:
+    """What the floors allow, given the mean log value of the reference; see perf_gate.judging.contest.contest."""
+    share = np.array([each.metric.floor for each in kind]) / np.exp(before)
+    if kind[0].metric.better is Better.LOWER:
+        return np.log1p(share)
+    inside = np.minimum(share, 0.5)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deep = np.where(share < 1, -np.log1p(-np.minimum(share, 1.0)), np.inf)
+    return np.where(share < 0.5, -np.log1p(-inside), deep)
+
+
+def _mean(values: Floats) -> Floats:
+    mean: Floats = values.mean(axis=1, keepdims=True)
+    return mean
+
+
+def _contrast(now: Floats, reference: Floats, signs: Sequence[float]) -> Contrast:
+    return estimate.contrast(_side(now), _side(reference), signs)
+
+
+def _side(values: Floats) -> estimate.Spread:
+    plain = estimate.spread([values[:, line] for line in range(values.shape[1])])
+    return estimate.moderate(plain, estimate.coupling(values))
+
+
+def _rejected(excess: Floats, contrast: Contrast, alpha: float) -> Any:
+    """Whether Holm's procedure rejects; p-values are computed only where they could be small enough to matter."""
+    t = excess / contrast.error
+    p = np.ones_like(t)
+    # A t distribution leaves more above t > 0 than the normal one: below its quantile no p is as small as alpha.
+    worth = t >= -special.ndtri(alpha)
+    p[worth] = special.stdtr(contrast.df[worth], -t[worth])
+    return p <= holm_levels(p, alpha)

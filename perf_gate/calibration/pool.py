@@ -1,0 +1,112 @@
+"""The worker processes that simulated runs are drawn from: every scenario's samples of a worker stay together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perf_gate.judging.inventory import fault
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Sampled
+
+
+class CalibrationError(Exception):
+    """Nothing can be calibrated from what was given; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Timed scenarios, all visited by the same workers in the same order.
+
+    measurements: one per scenario; sampled metrics only. left_out: sources that do not fit, with the reason.
+    """
+
+    measurements: tuple[Measurement, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def workers(self) -> int:
+        """Number of distinct worker processes."""
+        return self.measurements[0].workers
+
+    def side(self, chosen: Sequence[int]) -> list[Measurement]:
+        """What a run of the workers with these indices, in this order, would have measured."""
+        return [_of(each, chosen) for each in self.measurements]
+
+
+def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:
+    """Put the workers of several runs of the same code together; the first source says which scenarios count.
+
+    Workers that did not visit every timed scenario are left out, and so is a source that lacks a scenario, or asks
+    for something else in it. Raises CalibrationError where the first source holds no timed scenario, or its scenarios
+    have fewer than two workers in common.
+    """
+    (first, *_), left_out = sources, {}
+    wanted = {each.scenario: timed_only(each) for each in sources[first] if is_timed(each)}
+    if not wanted:
+        raise CalibrationError(f"{first} holds no timed scenario: give a record that was made with timing")
+    crews: list[list[Measurement]] = []
+    for source, measurements in sources.items():
+        held = {each.scenario: each for each in measurements}
+        misfit = next(
+            (why for name, model in wanted.items() if (why := _misfit(model, held.get(name))) is not None), None
+        )
+        if misfit is not None:
+            left_out[source] = misfit
+            continue
+        crews.append(_complete([_lent(wanted[name], held[name], source) for name in wanted]))
+    if not crews or (found := crews[0][0].workers) < 2:
+        why = left_out.get(first, f"its timed scenarios have only {found if crews else 0} workers in common")
+        raise CalibrationError(f"{first}: {why}; record anew with more workers")
+    merged = tuple(_joined(parts) for parts in zip(*crews, strict=True))
+    return Pool(merged, left_out)
+
+
+def is_timed(measurement: Measurement) -> bool:
+    """Whether it holds samples of a sampled metric."""
+    return bool(measurement.seconds) and any(isinstance(metric, Sampled) for metric in measurement.metrics)
+
+
+def timed_only(measurement: Measurement) -> Measurement:
+    """The same without what is counted, which resampling cannot change."""
+    timed = tuple(metric for metric in measurement.metrics if isinstance(metric, Sampled))
+    return replace(measurement, metrics=timed, exact={}, record="")
+
+
+def _misfit(model: Measurement, held: Measurement | None) -> str | None:
+    if held is None:
+        return f"it lacks {model.scenario}"
+    if held.fingerprint != model.fingerprint:
+        return f"{model.scenario} asks for something else in it"
+    if held.machine != model.machine:
+        return f"it was measured on {held.machine or 'an unknown machine'}, not on {model.machine}"
+    broken = fault(held)
+    return f"{model.scenario}: {broken}" if broken else None
+
+
+def _lent(model: Measurement, held: Measurement, source: str) -> Measurement:
+    return replace(model, seconds=held.seconds, crew=tuple(f"{source}#{name}" for name in held.names))
+
+
+def _complete(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Only the workers that visited every scenario, in one order."""
+    common = set(measurements[0].names).intersection(*(each.names for each in measurements[1:]))
+    crew = [name for name in measurements[0].names if name in common]
+    return [_of(each, [each.names.index(name) for name in crew]) for each in measurements]
+
+
+def _of(measurement: Measurement, chosen: Sequence[int]) -> Measurement:
+    return replace(
+        measurement,
+        seconds={arm: tuple(crew[index] for index in chosen) for arm, crew in measurement.seconds.items()},
+        crew=tuple(measurement.names[index] for index in chosen),
+    )
+
+
+def _joined(parts: Sequence[Measurement]) -> Measurement:
+    first = parts[0]
+    return replace(
+        first,
+        seconds={arm: tuple(visits for part in parts for visits in part.seconds[arm]) for arm in first.seconds},
+        crew=tuple(name for part in parts for name in part.crew),
+    )

@@ -1,0 +1,104 @@
+"""Real runs, judged again: as they were, and with their samples multiplied by a planted slowdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perf_gate.calibration.trial import Case, Tally
+from perf_gate.judging.judge import judge, undecided
+from perf_gate.judging.policy import Policy
+from perf_gate.measurement import Measurement
+from perf_gate.records.runfile import Run
+from perf_gate.records.section import Section
+from perf_gate.verdict import Exit, Row, Verdict, exit_status
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a run ended. look: the last that it reached, 1-based."""
+
+    rows: tuple[Row, ...]
+    look: int
+
+    @property
+    def red(self) -> bool:
+        """Whether any row regressed."""
+        return exit_status(self.rows) is Exit.REGRESSED
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it ended without a verdict."""
+        return exit_status(self.rows) is Exit.CANNOT_JUDGE
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What real runs are held against, and how. looks: numbers of workers, ascending."""
+
+    record: Section
+    policy: Policy
+    looks: tuple[int, ...]
+
+    def replay(self, run: Run) -> Replay:
+        """Judge a run look by look, as a campaign does that stops where nothing is undecided.
+
+        A run that has fewer workers than a look wants is judged by those that it has, at that look's level, and ends
+        there, as one whose budget is spent.
+        """
+        have = max((each.workers for each in run.measurements), default=0)
+        rows: list[Row] = []
+        look = 0
+        for look, workers in enumerate(self.looks, 1):
+            rows = judge(
+                [_first(each, workers) for each in run.measurements],
+                self.record.measurements,
+                policy=self.policy,
+                look=look,
+                machine=run.section.machine,
+                software=run.section.provenance.software,
+                reference_software=self.record.provenance.software,
+            )
+            if workers > have or not undecided(rows):
+                break
+        return Replay(tuple(rows), look)
+
+    def tally(self, runs: Sequence[Run], case: Case, *, arm: str, slow: Sequence[str]) -> tuple[Tally, list[str]]:
+        """How runs end in a case, and what in them did not pass, e.g. "run 2: SCENARIO: METRIC: regressed".
+
+        slow: names of the scenarios that are slowed down, one per run in turn or all, as in
+        `calibrate_trial.simulate`.
+        """
+        ends = []
+        for number, run in enumerate(runs):
+            chosen = slow if case.everywhere else [slow[number % len(slow)]]
+            ends.append(self.replay(planted(run, arm, dict.fromkeys(chosen, 1 + case.slowdown))))
+        improved = sum(any(row.verdict is Verdict.IMPROVED for row in end.rows) for end in ends)
+        found = Tally(sum(end.red for end in ends), sum(end.undecided for end in ends), improved, len(ends))
+        return found, [f"run {number}: {text}" for number, end in enumerate(ends, 1) for text in _what(end.rows)]
+
+
+def planted(run: Run, arm: str, factors: Mapping[str, float]) -> Run:
+    """The same run with the arm's seconds multiplied in the scenarios named by `factors`."""
+    changed = tuple(_slower(each, arm, factors.get(each.scenario, 1.0)) for each in run.section.measurements)
+    return replace(run, section=replace(run.section, measurements=changed))
+
+
+def _slower(measurement: Measurement, arm: str, factor: float) -> Measurement:
+    if arm not in measurement.seconds or factor == 1.0:
+        return measurement
+    slower = tuple(tuple(factor * value for value in visits) for visits in measurement.seconds[arm])
+    return replace(measurement, seconds={**measurement.seconds, arm: slower})
+
+
+def _first(measurement: Measurement, workers: int) -> Measurement:
+    return replace(
+        measurement,
+        seconds={arm: crew[:workers] for arm, crew in measurement.seconds.items()},
+        crew=measurement.names[:workers],
+    )
+
+
+def _what(rows: Iterable[Row]) -> list[str]:
+    wrong = [row for row in rows if row.verdict not in (Verdict.PASS, Verdict.IMPROVED) and not row.optional]
+    return [f"{row.scenario}: {row.metric.name if row.metric else '-'}: {row.verdict.value}" for row in wrong]

@@ -1,0 +1,179 @@
+"""What a calibration found, as Markdown: rates with exact intervals, where they come from, and what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perf_gate.calibration.rate import Rate
+from perf_gate.calibration.rival import Rival, Standing
+from perf_gate.calibration.split import Split
+from perf_gate.calibration.trial import Case, Tally
+from perf_gate.judging.policy import Policy
+
+
+@dataclass(frozen=True)
+class RealLine:
+    """Real runs of one kind. wrong: what did not pass in them; shown where nothing was planted."""
+
+    what: str
+    tally: Tally
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is published.
+
+    command: the line that made it. date: ISO 8601. workers: distinct processes in the pool, of `sources` files, of
+    which `left_out` did not fit. asked: the split that a real run has; split: the one that the pool is large enough
+    for. scenarios: number with a timed metric; slowed: of those, the ones that a slowdown of `arm` makes worse.
+    rows: sampled rows of a run.
+    """
+
+    record: str
+    machine: str
+    command: str
+    date: str
+    arm: str
+    policy: Policy
+    workers: int
+    sources: int
+    left_out: Mapping[str, str]
+    asked: Split
+    split: Split
+    scenarios: int
+    slowed: int
+    rows: int
+    tallies: Mapping[Case, Tally]
+    real: Sequence[RealLine]
+    rivals: Mapping[Rival, Standing]
+
+    @property
+    def slowdowns(self) -> list[float]:
+        """The planted shares, ascending."""
+        return sorted({case.slowdown for case in self.tallies if case.slowdown})
+
+    def markdown(self) -> str:
+        """The whole text, with a trailing newline."""
+        parts = [self._head(), self._resampled(), self._real(), self._competition(), self._troubles(), self._limits()]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _head(self) -> str:
+        facts = {
+            "command": f"`{self.command}`",
+            "date": self.date,
+            "record": self.record,
+            "machine class": self.machine,
+            "distinct worker processes": f"{self.workers}, from {_counted(self.sources, 'file')}",
+            "a simulated run": f"record of {self.split.reference} workers, candidate judged after "
+            f"{_words(self.split.looks)}; {self.scenarios} timed scenarios, {self.rows} sampled rows",
+            "promised": f"at most {100 * self.policy.alpha:g} % of unchanged runs red, over all rows and looks",
+            "slowed down": f"the seconds of the arm `{self.arm}`, in one of {self.slowed} scenarios (in turn) or "
+            "in all",
+        }
+        lines = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+        return f"# How often the gate is wrong\n\n{lines}\n\nIn brackets: exact 95 % intervals (Clopper-Pearson), in %."
+
+    def _resampled(self) -> str:
+        rows = [
+            (str(case), str(tally.alarms), str(tally.unjudged), str(Rate(tally.improved, tally.runs)), str(tally.runs))
+            for case, tally in self.tallies.items()
+        ]
+        return f"## The gate, on resampled runs\n\n{_table(('', 'red', 'cannot judge', 'improved', 'n'), rows)}"
+
+    def _real(self) -> str:
+        if not self.real:
+            return ""
+        rows = [
+            (line.what, str(line.tally.alarms), str(line.tally.unjudged), str(line.tally.runs)) for line in self.real
+        ]
+        wrong = [f"- {line.what}: {text}" for line in self.real for text in line.wrong]
+        told = "\n\nWhat did not pass where nothing was planted:\n\n" + "\n".join(wrong) if wrong else ""
+        table = _table(("", "red", "cannot judge", "n"), rows)
+        return f"## The gate, on real runs against the record\n\n{table}{told}"
+
+    def _competition(self) -> str:
+        if not self.rivals:
+            return ""
+        slowdowns = self.slowdowns
+        head = (
+            "rule",
+            "false alarms, whole run",
+            "per row",
+            "cannot judge",
+            *(f"{100 * s:g} % slower" for s in slowdowns),
+        )
+        rows = [
+            (
+                str(rival),
+                str(found.alarms),
+                str(found.per_row),
+                str(found.unjudged),
+                *(str(found.one[s]) for s in slowdowns),
+            )
+            for rival, found in self.rivals.items()
+        ]
+        calm = self.tallies.get(Case())
+        if calm is not None:
+            caught = (str(self.tallies[Case(s)].alarms) for s in slowdowns)
+            rows.insert(0, ("**this gate**", str(calm.alarms), "-", str(calm.unjudged), *caught))
+        runs = next(iter(self.rivals.values())).alarms.n
+        return (
+            "## The same samples under other rules\n\n"
+            f"Each rule sees the seconds of `{self.arm}`, a row per scenario ({self.slowed}); this gate sees all "
+            f"of its {self.rows} rows. n = {runs} runs for the other rules. Slower: in one scenario; the share of runs "
+            f"with any red row, the unchanged scenarios included.\n\n{_table(head, rows)}"
+        )
+
+    def _troubles(self) -> str:
+        names = list(next(iter(self.rivals.values())).troubles) if self.rivals else []
+        if not names:
+            return ""
+        rows = [(str(rival), *(str(found.troubles[name]) for name in names)) for rival, found in self.rivals.items()]
+        ours = {
+            case.trouble.name: str(tally.alarms) for case, tally in self.tallies.items() if case.trouble is not None
+        }
+        rows.insert(0, ("**this gate**", *(ours.get(name, "-") for name in names)))
+        return (
+            "## False alarms on a troubled machine\n\nNothing changed; the share of runs with any red row, on recorded "
+            f"seconds that were multiplied as the column says.\n\n{_table(('rule', *names), rows)}"
+        )
+
+    def _limits(self) -> str:
+        said = [
+            (
+                f"All simulated runs are random splits of the same {self.workers} processes, without replacement: no "
+                "process is on both sides, but the runs are not independent of each other. The intervals hold for the "
+                "simulation; what these processes do not show, no number of runs can."
+            ),
+            "A planted slowdown is an exact factor on the recorded seconds; only runs with --plant really wait.",
+        ]
+        if self.split != self.asked:
+            said.append(
+                f"A real run holds {_words(self.asked.looks)} against a record of {self.asked.reference}. "
+                f"{self.workers} processes are too few for that: here {_words(self.split.looks)} stand against "
+                f"{self.split.reference}, and a run that is still undecided then counts as such. This is less evidence "
+                "than a real run has: take detection rates as lower bounds, and add runs with --against."
+            )
+        if self.sources > 1:
+            said.append(
+                "Processes of several runs are mixed: what makes one whole run differ from another counts as a "
+                "difference between processes here. The real runs above are the check for that."
+            )
+        said += [f"Left out: {source}: {why}." for source, why in self.left_out.items()]
+        return "## What limits this\n\n" + "\n".join(f"- {text}" for text in said)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _words(looks: Sequence[int]) -> str:
+    *most, last = map(str, looks)
+    return f"{', '.join(most)}{' and ' if most else ''}{last} workers"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)

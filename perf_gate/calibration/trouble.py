@@ -1,0 +1,132 @@
+"""What a machine does to an unchanged run, put onto recorded samples: drift, odd processes, a busy neighbour."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+
+from perf_gate.calibration.family import Family
+from perf_gate.calibration.pool import Pool
+from perf_gate.judging import estimate
+from perf_gate.judging.estimate import Floats
+from perf_gate.measurement import Measurement
+from perf_gate.measuring.campaign import BATCH
+
+DRIFT = 0.3
+OFFSET = 0.05
+BURDEN = 0.15
+
+
+class Trouble(ABC):
+    """Multiplies the seconds of visits, on all arms alike, as the machine would at that time of the run."""
+
+    name: str
+
+    @abstractmethod
+    def factors(self, time: Floats, random: np.random.Generator) -> Floats:
+        """Factor of each visit of one arm in one worker. time: (places, visits), share of the run that is over."""
+
+    def of_process(self, places: int, random: np.random.Generator) -> Floats:
+        """A factor that stays the same as long as a process lives; (places,), for either side."""
+        del random
+        return np.ones(places)
+
+
+class Drift(Trouble):
+    """The machine gets slower from the first to the last worker."""
+
+    name = f"drift: all gets {100 * DRIFT:g} % slower over the run, linearly"
+
+    def factors(self, time: Floats, random: np.random.Generator) -> Floats:
+        """See Trouble.factors."""
+        del random
+        return 1 + DRIFT * time
+
+
+class OddProcess(Trouble):
+    """Every process, of the record too, is faster or slower as a whole."""
+
+    name = f"processes: each constantly {100 * OFFSET:g} % slower or faster, record and run"
+
+    def factors(self, time: Floats, random: np.random.Generator) -> Floats:
+        """See Trouble.factors."""
+        del random
+        return np.ones_like(time)
+
+    def of_process(self, places: int, random: np.random.Generator) -> Floats:
+        """See Trouble.of_process."""
+        return np.asarray(1 + OFFSET * random.choice([-1.0, 1.0], places))
+
+
+class Neighbour(Trouble):
+    """Something else runs during the middle half, and disturbs each visit by an amount of its own."""
+
+    name = f"neighbour, modelled: in the middle half each visit is 1 + {BURDEN:g} x Exp(1) times as slow"
+
+    def factors(self, time: Floats, random: np.random.Generator) -> Floats:
+        """See Trouble.factors."""
+        there = (time >= 0.25) & (time < 0.75)
+        return np.where(there, 1 + BURDEN * random.exponential(size=time.shape), 1.0)
+
+
+TROUBLES: tuple[Trouble, ...] = (Drift(), OddProcess(), Neighbour())
+
+
+def troubled(
+    trouble: Trouble, pool: Pool, family: Family, places: int, random: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Log values under a trouble, of the candidate and of the record.
+
+    The candidate's are (lines, workers, places): what a worker would have shown as the `place`-th of the run. Workers
+    run in batches, and within one a visit's time follows from its number. The record's are (lines, workers): only
+    what is a process's own, since a trouble of one run is none of the other.
+    """
+    of_now = np.stack([trouble.of_process(places, random) for _ in range(pool.workers)])
+    of_then = np.concatenate([trouble.of_process(1, random) for _ in range(pool.workers)])
+    seconds = [_locations(trouble, each, of_now, random) for each in pool.measurements]
+    now = []
+    for line in family.lines:
+        value = np.log(seconds[line.scenario][line.metric.numerator])
+        if line.metric.denominator is not None:
+            value = value - np.log(seconds[line.scenario][line.metric.denominator])
+        now.append(value)
+    plain = np.array([line.metric.denominator is None for line in family.lines])
+    return np.stack(now), family.values + np.outer(plain, np.log(of_then))
+
+
+def times(places: int, visits: int) -> Floats:
+    """When each visit of the `place`-th worker of a run happens, as a share of the run: (places, visits)."""
+    batches = -(-places // BATCH)
+    return np.asarray(((np.arange(places) // BATCH)[:, None] + (np.arange(visits) + 0.5) / visits) / batches)
+
+
+def disturb(trouble: Trouble, seconds: Floats, places: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Seconds of one arm under a trouble: those of the run (workers, places, visits), of the record (workers, visits).
+
+    seconds: (workers, visits).
+    """
+    workers, visits = seconds.shape
+    now = np.stack(
+        [
+            each * trouble.factors(times(places, visits), random) * trouble.of_process(places, random)[:, None]
+            for each in seconds
+        ]
+    )
+    return now, seconds * np.concatenate([trouble.of_process(1, random) for _ in range(workers)])[:, None]
+
+
+def _locations(
+    trouble: Trouble, measurement: Measurement, of_process: Floats, random: np.random.Generator
+) -> Mapping[str, Floats]:
+    """Typical seconds by arm: (workers, places)."""
+    places = of_process.shape[1]
+    found = {}
+    for arm, crew in measurement.seconds.items():
+        rows = []
+        for worker, visits in enumerate(crew):
+            factors = trouble.factors(times(places, len(visits)), random) * of_process[worker][:, None]
+            rows.append(estimate.location(np.array(visits) * factors))
+        found[arm] = np.stack(rows)
+    return found

@@ -1,0 +1,178 @@
+"""One sampled metric on both sides, and how contests of one kind lend each other strength."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_gate.judging import estimate
+from perf_gate.judging.estimate import Contrast, Floats, Spread
+from perf_gate.judging.policy import Policy
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Better, Sampled
+
+POOLED = "(all)"
+POOLED_PREFIX = "(all"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One sampled metric of one scenario (or of all of a kind, pooled), ready to be judged.
+
+    now, reference: worker name -> log of the metric's value in that worker.
+    allowance, resolution: log scale; a floor is already in them. floor: what the floor alone allows, log
+    scale.
+    against: name of the record where it is not the one asked for, else "".
+    """
+
+    scenario: str
+    metric: Sampled
+    now: Mapping[str, float]
+    reference: Mapping[str, float]
+    allowance: float
+    resolution: float
+    floor: float = 0.0
+    against: str = ""
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Contests of one kind share a prior for their spread, and a pooled row."""
+        metric = self.metric
+        arms = (metric.numerator, metric.denominator or "")
+        return (self.against, metric.name, metric.unit, metric.better.value, *arms)
+
+    @property
+    def sign(self) -> float:
+        """1 where a larger value is worse, -1 where a smaller one is."""
+        return 1.0 if self.metric.better is Better.LOWER else -1.0
+
+    @property
+    def workers(self) -> tuple[int, int]:
+        """Number of workers now and in the reference."""
+        return len(self.now), len(self.reference)
+
+
+def contest(
+    scenario: str,
+    metric: Sampled,
+    now: Measurement,
+    reference: Measurement,
+    *,
+    allowance: float,
+    against: str = "",
+) -> Contest:
+    """Set one metric of `now` against `reference`.
+
+    allowance: relative (0.01 = 1 %), in place of the metric's own; the resolution keeps its distance from
+    it. A floor raises the allowance where it is the larger one.
+    """
+    ours, theirs = values(metric, now), values(metric, reference)
+    before = math.exp(mean(theirs.values())) if theirs else math.inf
+    floor = _floor(metric, before)
+    distance = math.log1p(metric.resolution) - math.log1p(metric.allowance)
+    allowed = max(math.log1p(allowance), floor)
+    return Contest(scenario, metric, ours, theirs, allowed, allowed + distance, floor, against)
+
+
+def _floor(metric: Sampled, before: float) -> float:
+    share = metric.floor / before
+    if metric.better is Better.LOWER:
+        return math.log1p(share)
+    return -math.log1p(-share) if share < 1 else math.inf
+
+
+def mean(logs: Iterable[float]) -> float:
+    """Mean that does not depend on the order, not even in the last bit."""
+    ordered = list(logs)
+    return math.fsum(ordered) / len(ordered)
+
+
+def values(metric: Sampled, measurement: Measurement) -> dict[str, float]:
+    """Log of the metric's value in each worker, by worker name."""
+    logs = {}
+    for index, name in enumerate(measurement.names):
+        value = math.log(estimate.location(measurement.seconds[metric.numerator][index]))
+        if metric.denominator is not None:
+            value -= math.log(estimate.location(measurement.seconds[metric.denominator][index]))
+        logs[name] = value
+    return logs
+
+
+def kinds(contests: Iterable[Contest]) -> list[list[Contest]]:
+    """Group contests by kind, in order of first appearance."""
+    grouped: dict[tuple[str, ...], list[Contest]] = {}
+    for each in contests:
+        grouped.setdefault(each.kind, []).append(each)
+    return list(grouped.values())
+
+
+def pool(kind: Sequence[Contest], policy: Policy) -> list[Contest]:
+    """The pooled contests of one kind: per worker the mean over the scenarios, from workers that visited all.
+
+    Usually one, "(all)". Scenarios whose workers have nothing in common (another model, another crew) are
+    pooled apart, "(all 4 from ID)". Its `now` or `reference` may be left with too few workers; the judge
+    says so.
+    """
+    parts = [part for part in _crews(kind) if len(part) > 1]
+    alone = len(parts) == 1 and len(parts[0]) == len(kind)
+    return [_pooled(part, policy, POOLED if alone else f"(all {len(part)} from {part[0].scenario})") for part in parts]
+
+
+def _crews(kind: Sequence[Contest]) -> list[list[Contest]]:
+    parts: list[tuple[set[str], list[Contest]]] = []
+    for each in kind:
+        crew, members = set(each.now), [each]
+        apart = []
+        for other_crew, others in parts:
+            if crew & other_crew:
+                crew, members = crew | other_crew, others + members
+            else:
+                apart.append((other_crew, others))
+        parts = [*apart, (crew, members)]
+    return [members for _, members in parts]
+
+
+def _pooled(part: Sequence[Contest], policy: Policy, scenario: str) -> Contest:
+    first = part[0]
+    floor = mean(each.floor for each in part)
+    allowance = max(policy.pooled_share * mean(each.allowance for each in part), floor)
+    distance = policy.pooled_share * mean(
+        math.log1p(each.metric.resolution) - math.log1p(each.metric.allowance) for each in part
+    )
+    return Contest(
+        scenario,
+        first.metric,
+        _mean_by_worker([each.now for each in part]),
+        _mean_by_worker([each.reference for each in part]),
+        allowance,
+        allowance + distance,
+        floor,
+        first.against,
+    )
+
+
+def _mean_by_worker(scenarios: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    common = set(scenarios[0]).intersection(*scenarios[1:])
+    return {name: mean(each[name] for each in scenarios) for name in scenarios[0] if name in common}
+
+
+def contrasts(kind: Sequence[Contest]) -> Contrast:
+    """Contrast of each contest of a kind, their spread moderated on each side. Needs 2 workers everywhere."""
+    now = _side([each.now for each in kind])
+    reference = _side([each.reference for each in kind])
+    return estimate.contrast(now, reference, [each.sign for each in kind])
+
+
+def _side(scenarios: Sequence[Mapping[str, float]]) -> Spread:
+    plain = estimate.spread([list(each.values()) for each in scenarios])
+    return estimate.moderate(plain, estimate.coupling(_common(scenarios)))
+
+
+def _common(scenarios: Sequence[Mapping[str, float]]) -> Floats:
+    # Sorted by value, so that renaming or reordering the workers changes nothing, not even in the last bit.
+    shared = set(scenarios[0]).intersection(*scenarios[1:])
+    columns = sorted(tuple(each[name] for each in scenarios) for name in shared)
+    return np.array(columns, dtype=np.float64).reshape(len(columns), len(scenarios)).T

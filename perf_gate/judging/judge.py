@@ -1,0 +1,274 @@
+"""Holds what a run measured against a reference; closed: what is on either side gets a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_gate.judging import estimate, inventory, reason
+from perf_gate.judging.contest import POOLED_PREFIX, Contest, contest, contrasts, kinds, mean, pool
+from perf_gate.judging.decision import Decision, decide
+from perf_gate.judging.inventory import RECORD, Pair
+from perf_gate.judging.policy import Policy
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.verdict import Row, Verdict
+
+__all__ = ["Policy", "judge", "undecided"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the two sides come from, and whether timed metrics were asked for."""
+
+    machine: str
+    software: str
+    reference_software: str
+    sampled: bool
+
+
+def judge(
+    now: Sequence[Measurement],
+    references: Sequence[Measurement],
+    *,
+    policy: Policy | None = None,
+    look: int = 1,
+    oldest: Sequence[Measurement] = (),
+    machine: str = "",
+    software: str = "",
+    reference_software: str | None = None,
+    sampled: bool = True,
+) -> list[Row]:
+    """Judge a run: a row per metric of every scenario on either side, pooled rows, rows against `oldest`.
+
+    now: what was measured, on `machine` with `software`. references: what it is held against, each carrying
+    the `machine` it comes from ("": the same), recorded with `reference_software` (None: the same).
+    oldest: for each scenario, what the oldest still comparable record holds of it; sampled metrics are held
+    against it too, so that steps that pass one by one do not add up. What comes from the same record as the
+    reference is left out. look: how often these samples have been judged, 1-based. sampled: False where only
+    exact metrics were asked for.
+
+    Deterministic; the order of workers changes nothing. Raises ValueError where a scenario occurs twice on
+    a side, and for a look beyond `policy.looks`.
+    """
+    policy = policy or Policy()
+    level = policy.level(look)
+    taken = inventory.take(now, references, sampled=sampled)
+    setting = Setting(machine, software, software if reference_software is None else reference_software, sampled)
+    rows: list[Row] = []
+    contests: list[Contest] = []
+    for pair in taken.pairs:
+        for heard in _hear(pair, setting):
+            if isinstance(heard, Row):
+                rows.append(heard)
+            else:
+                contests.append(heard)
+    if sampled:
+        asked = {each.scenario: each.record for each in references}
+        apart = [each for each in oldest if not each.record or each.record != asked.get(each.scenario)]
+        for pair in inventory.take(now, apart).pairs:
+            contests += _hear_again(pair, setting)
+    rows += _sentence(contests, policy, level)
+    place = {each.scenario: index for index, each in enumerate(now)}
+    rows.sort(key=lambda row: (bool(row.against), place.get(row.scenario, len(place))))
+    return rows + list(taken.rows)
+
+
+def undecided(rows: Iterable[Row]) -> set[str]:
+    """Names of the scenarios that more workers could still decide.
+
+    A pooled row that is undecided needs all of its scenarios. What the reference has too few workers for is
+    not
+    included: sampling on cannot mend that.
+    """
+    rows = list(rows)
+    names: set[str] = set()
+    for row in rows:
+        if row.verdict is not Verdict.INCONCLUSIVE or (row.low is None and row.detectable == math.inf):
+            continue
+        names |= _members(row, rows) if row.scenario.startswith(POOLED_PREFIX) else {row.scenario}
+    return names
+
+
+def _members(pooled: Row, rows: Iterable[Row]) -> set[str]:
+    return {
+        row.scenario
+        for row in rows
+        if isinstance(row.metric, Sampled)
+        and pooled.metric is not None
+        and row.metric.name == pooled.metric.name
+        and row.against == pooled.against
+        and row.low is not None
+        and not row.scenario.startswith(POOLED_PREFIX)
+    }
+
+
+def _hear(pair: Pair, setting: Setting) -> list[Row | Contest]:
+    ours = {metric.name: metric for metric in pair.now.metrics}
+    theirs = {metric.name: metric for metric in pair.reference.metrics}
+    heard: list[Row | Contest] = []
+    for name, metric in ours.items():
+        if name not in theirs:
+            why = f"the record does not hold this metric: {RECORD} to include it."
+            heard.append(_plain(pair, metric, Verdict.UNRECORDED, why))
+        elif (changed := _redefined(metric, theirs[name])) is not None:
+            why = f"the metric means something else now ({changed}): {RECORD}."
+            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why))
+        elif (foreign := _foreign(metric, pair.reference, setting)) is not None:
+            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, foreign, optional=True))
+        elif isinstance(metric, Exact):
+            heard.append(_exact(pair, metric))
+        elif setting.sampled and not pair.reference.seconds:
+            why = f"the record was made of exact metrics only: {RECORD} with timing."
+            heard.append(_plain(pair, metric, Verdict.UNRECORDED, why))
+        elif setting.sampled:
+            heard.append(_contest(pair, metric, setting))
+        else:
+            why = "not timed: only exact metrics were asked for."
+            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
+    why = f"recorded, but the scenario no longer yields this metric: restore it, or {RECORD}."
+    heard += [_plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours]
+    return heard
+
+
+def _hear_again(pair: Pair, setting: Setting) -> list[Contest]:
+    against = pair.reference.record or "without a name"
+    theirs = {metric.name: metric for metric in pair.reference.metrics}
+    return [
+        _contest(pair, metric, setting, against)
+        for metric in pair.now.metrics
+        if isinstance(metric, Sampled)
+        # Which software the oldest record was made with is not known here.
+        and metric.travels is not Travels.SOFTWARE
+        and pair.reference.seconds
+        and metric.name in theirs
+        and _redefined(metric, theirs[metric.name]) is None
+        and _foreign(metric, pair.reference, setting) is None
+    ]
+
+
+def _redefined(now: Metric, then: Metric) -> str | None:
+    if isinstance(now, Exact) is not isinstance(then, Exact):
+        return f"{type(now).__name__.lower()}, recorded as {type(then).__name__.lower()}"
+    for name in ("unit", "better", "numerator", "denominator"):
+        ours, theirs = getattr(now, name, None), getattr(then, name, None)
+        if ours != theirs:
+            return f"{name} {ours}, recorded with {theirs}"
+    return None
+
+
+def _foreign(metric: Metric, reference: Measurement, setting: Setting) -> str | None:
+    if metric.travels is Travels.SOFTWARE and setting.software != setting.reference_software:
+        return (
+            f"recorded with {setting.reference_software or 'unknown software'}, now "
+            f"{setting.software or 'unknown software'}: {RECORD} with these versions to have it judged."
+        )
+    elsewhere = metric.elsewhere if isinstance(metric, Sampled) else None
+    if metric.travels is Travels.MACHINE and _abroad(reference, setting) and elsewhere is None:
+        return (
+            f"recorded on {reference.machine}, this is {setting.machine or 'an unknown machine'}: "
+            f"{RECORD} on this machine class to have it judged."
+        )
+    return None
+
+
+def _abroad(reference: Measurement, setting: Setting) -> bool:
+    return bool(reference.machine) and reference.machine != setting.machine
+
+
+def _contest(pair: Pair, metric: Sampled, setting: Setting, against: str = "") -> Contest:
+    abroad = _abroad(pair.reference, setting) and metric.elsewhere is not None
+    allowance = metric.elsewhere if abroad and metric.elsewhere is not None else metric.allowance
+    return contest(pair.now.scenario, metric, pair.now, pair.reference, allowance=allowance, against=against)
+
+
+def _plain(pair: Pair, metric: Metric, verdict: Verdict, why: str, *, optional: bool = False) -> Row:
+    return Row(scenario=pair.now.scenario, metric=metric, verdict=verdict, why=why, optional=optional)
+
+
+def _exact(pair: Pair, metric: Exact) -> Row:
+    now, then = pair.now.exact[metric.name], pair.reference.exact[metric.name]
+    increase = now - then if metric.better is Better.LOWER else then - now
+    worse = increase / abs(then) if then else math.copysign(math.inf, increase) if increase else 0.0
+    verdict, why = Verdict.PASS, ""
+    if increase > 0:
+        verdict, why = Verdict.REGRESSED, reason.count_rose(metric, then, now)
+    elif increase < 0:
+        verdict, why = Verdict.IMPROVED, reason.count_fell(metric, then, now)
+    return Row(pair.now.scenario, metric, verdict, then, now, worse, worse, worse, 0.0, why=why)
+
+
+def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list[Row]:
+    rows: list[Row] = []
+    judged: list[Contest] = []
+    parts = []
+    for kind in kinds(contests):
+        for group in (kind, *([each] for each in pool(kind, policy))):
+            able = [each for each in group if min(each.workers) >= policy.workers]
+            rows += [_too_few(each, policy) for each in group if min(each.workers) < policy.workers]
+            if able:
+                judged += able
+                parts.append(contrasts(able))
+    if not judged:
+        return rows
+    contrast = estimate.join(parts)
+    decision = decide(
+        contrast,
+        [each.allowance for each in judged],
+        [each.resolution for each in judged],
+        alpha=level,
+        doubt=policy.doubt,
+    )
+    return rows + [
+        _row(each, decision, index, float(contrast.change[index]), policy) for index, each in enumerate(judged)
+    ]
+
+
+def _too_few(each: Contest, policy: Policy) -> Row:
+    return Row(
+        each.scenario,
+        each.metric,
+        Verdict.INCONCLUSIVE,
+        math.exp(mean(each.reference.values())) if each.reference else None,
+        math.exp(mean(each.now.values())) if each.now else None,
+        allowed=_share(each.allowance),
+        detectable=math.inf if len(each.reference) < policy.workers else None,
+        why=reason.too_few(each, policy),
+        against=each.against,
+    )
+
+
+def _row(each: Contest, decision: Decision, index: int, change: float, policy: Policy) -> Row:
+    worse = _share(change)
+    if decision.regressed[index]:
+        verdict, why = Verdict.REGRESSED, reason.regressed(each, worse)
+    elif decision.improved[index]:
+        verdict, why = Verdict.IMPROVED, reason.improved(each, worse)
+    elif decision.passed[index]:
+        verdict, why = Verdict.PASS, ""
+    else:
+        verdict = Verdict.INCONCLUSIVE
+        why = reason.inconclusive(each, _share(decision.ceiling[index]), policy)
+    return Row(
+        each.scenario,
+        each.metric,
+        verdict,
+        math.exp(mean(each.reference.values())),
+        math.exp(mean(each.now.values())),
+        worse,
+        _share(decision.low[index]),
+        _share(decision.high[index]),
+        _share(each.allowance),
+        _share(decision.detectable[index]),
+        why,
+        against=each.against,
+    )
+
+
+def _share(change: float | np.float64) -> float:
+    # Not math.expm1: with three workers an end may lie beyond what a float holds, and then it is infinite.
+    with np.errstate(over="ignore"):
+        return float(np.expm1(change))

@@ -1,0 +1,74 @@
+"""Why a row is what it is, in a sentence that ends with what to do next."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist, variance
+
+from perf_gate.judging.contest import POOLED_PREFIX, Contest
+from perf_gate.judging.inventory import RECORD
+from perf_gate.judging.policy import Policy
+from perf_gate.metric import Exact
+from perf_gate.showing.quantity import change, percent
+
+SLACK = "or the slack hides the next regression"
+
+
+def count_rose(metric: Exact, then: float, now: float) -> str:
+    """An exact metric is worse."""
+    return (
+        f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. "
+        f"Find the change that did it, or {RECORD} if it is meant."
+    )
+
+
+def count_fell(metric: Exact, then: float, now: float) -> str:
+    """An exact metric is better."""
+    return f"improved {change(then, now, metric.unit)}: {RECORD}, {SLACK}."
+
+
+def regressed(each: Contest, worse: float) -> str:
+    """A sampled metric is worse by the share `worse`."""
+    text = f"{percent(worse)} worse, clear of the allowed {percent(math.expm1(each.allowance))}. "
+    if each.against:
+        text = f"against the oldest comparable record {each.against}: {text}"
+        return text + "Small steps have added up; retire that record if the whole of it is meant."
+    return text + f"Find the change that did it, or {RECORD} if it is meant."
+
+
+def improved(each: Contest, worse: float) -> str:
+    """A sampled metric is better; `worse` is negative."""
+    where = f"since the oldest comparable record {each.against}" if each.against else ""
+    return f"improved by {percent(-worse)} {where}".rstrip() + f": {RECORD}, {SLACK}."
+
+
+def inconclusive(each: Contest, ceiling: float, policy: Policy) -> str:
+    """A sampled metric may or may not be worse; up to `ceiling` cannot be ruled out."""
+    now, then = each.workers
+    text = (
+        f"not shown to be worse, but a change of up to {percent(ceiling)} cannot be ruled out (needed: "
+        f"{percent(math.expm1(each.resolution))}) from {now} workers now and {then} in the record: "
+    )
+    if each.against:
+        text = f"against the oldest comparable record {each.against}: {text}"
+    if reference_too_noisy(each, policy):
+        return text + f"the record alone scatters too widely for that; {RECORD} with more workers."
+    return text + "measure with more workers or a larger budget, or on a quieter machine."
+
+
+def reference_too_noisy(each: Contest, policy: Policy) -> bool:
+    """Whether no number of workers now could give a `pass`, since the reference's own error is too large."""
+    error = math.sqrt(variance(each.reference.values()) / len(each.reference))
+    return NormalDist().inv_cdf(1 - policy.doubt) * error >= each.resolution
+
+
+def too_few(each: Contest, policy: Policy) -> str:
+    """A sampled metric has too few workers on a side to have a spread."""
+    now, then = each.workers
+    crew = "visited all of its scenarios" if each.scenario.startswith(POOLED_PREFIX) else "timed it"
+    remedy = f"{RECORD} with more workers" if then < policy.workers else "measure with more workers or a larger budget"
+    text = (
+        f"{now} workers now and {then} in the record {crew}; each side needs at least {policy.workers} before "
+        f"any slowdown could be told from noise: {remedy}."
+    )
+    return f"against the oldest comparable record {each.against}: {text}" if each.against else text

@@ -1,0 +1,1 @@
+"""Runs scenarios in fresh processes; knows nothing of judgement."""

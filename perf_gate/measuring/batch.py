@@ -1,0 +1,104 @@
+"""The workers that are up at the same time, and what becomes of a scenario when one of them fails."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from perf_gate.measuring.crew import Crew, FailedScenarioError, LostWorkerError, Worker
+from perf_gate.measuring.evidence import Evidence
+
+Take = Callable[[Worker, Mapping[str, Any]], None]
+
+
+class Batch:
+    """Hands requests about one scenario to workers and spoils its evidence where they fail.
+
+    workers: those still alive. lost: one text per worker that was lost.
+    """
+
+    def __init__(self, crew: Crew, workers: Sequence[Worker]) -> None:
+        """Take charge of `workers` of `crew`."""
+        self.workers = list(workers)
+        self.lost: list[str] = []
+        self._crew = crew
+
+    def open(
+        self, evidence: Evidence, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None
+    ) -> None:
+        """Let all workers open the scenario, side by side; one seed per worker. plant: see Plant.shares."""
+        scenario = evidence.task.scenario
+        kind = type(scenario)
+        details = {
+            "module": kind.__module__,
+            "qualname": kind.__qualname__,
+            "file": inspect.getfile(kind),
+            "fields": scenario.fields(),
+            "warmups": warmups,
+            "plant": dict(plant or {}),
+        }
+        each = [{**details, "seed": seed} for seed in seeds]
+        self._side_by_side(evidence, "open", each, lambda _, answer: evidence.costs(answer["cost"]))
+
+    def count(self, evidence: Evidence) -> None:
+        """Let all workers count the scenario, side by side."""
+        each: list[dict[str, object]] = [{} for _ in self.workers]
+        self._side_by_side(evidence, "count", each, lambda _, answer: evidence.count(answer["exact"]))
+
+    def rounds(self, worker: Worker, evidence: Evidence, rounds: int) -> None:
+        """Let one worker do `rounds` rounds while the others wait."""
+        self._alone(
+            worker,
+            evidence,
+            partial(worker.ask, "rounds", name=evidence.task.name, rounds=rounds),
+            lambda _, answer: evidence.visited(worker.number, answer["seconds"]),
+        )
+
+    def close(self, evidence: Evidence) -> None:
+        """Let all workers close the scenario."""
+        for worker in list(self.workers):
+            close = partial(worker.ask, "close", name=evidence.task.name)
+            self._alone(worker, evidence, close, lambda _, __: None)
+
+    def _side_by_side(self, evidence: Evidence, ask: str, details: Sequence[Mapping[str, object]], take: Take) -> None:
+        """Ask all workers, then hear them all, also where one of them fails."""
+        if evidence.invalid is not None:
+            return
+        asked = []
+        for worker, detail in list(zip(self.workers, details, strict=False)):
+            if self._guard(worker, evidence, partial(worker.ask, ask, name=evidence.task.name, **detail)):
+                asked.append(worker)
+        for worker in asked:
+            self._guard(worker, evidence, partial(hear, worker, take))
+
+    def _alone(self, worker: Worker, evidence: Evidence, ask: Callable[[], None], take: Take) -> None:
+        if evidence.invalid is None and worker in self.workers and self._guard(worker, evidence, ask):
+            self._guard(worker, evidence, partial(hear, worker, take))
+
+    def _guard(self, worker: Worker, evidence: Evidence, act: Callable[[], None]) -> bool:
+        """Do `act`; True unless it failed."""
+        try:
+            act()
+        except FailedScenarioError as error:
+            # A premise speaks for itself; for everything else the place in the code is what one needs.
+            detail = "" if error.kind in ("premise", "value") else f"\n{error.traceback}"
+            evidence.spoil(f"{evidence.task.name}: {error}, in {worker}{detail}")
+        except LostWorkerError as error:
+            evidence.spoil(f"{evidence.task.name}: {error}")
+            self.lost.append(str(error))
+            self.workers.remove(worker)
+            self._crew.forget(worker)
+        else:
+            return True
+        return False
+
+
+def hear(worker: Worker, take: Take) -> None:
+    """Wait for the answer of `worker` and take it in; an answer of the wrong shape loses the worker."""
+    answer = worker.hear()
+    try:
+        take(worker, answer)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise worker.nonsense(answer) from error

@@ -1,0 +1,170 @@
+"""What a person sees while a campaign runs: one live line on a terminal, a plain line now and then
+elsewhere."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Sampled
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a campaign stands. workers, budget: the most it may take; seconds: spent so far."""
+
+    workers: int = 0
+    budget: float = 0.0
+    phase: str = ""
+    worker: int = 0
+    scenario: str = ""
+    rounds: int = 0
+    seconds: float = 0.0
+    estimate: Measurement | None = None
+
+    def __str__(self) -> str:
+        """One line, the most important first."""
+        parts = [self.phase + (f", worker {self.worker} of at most {self.workers}" if self.worker else "")]
+        if self.scenario:
+            parts.append(self.scenario.rpartition("::")[2])
+        if self.rounds:
+            parts.append(f"{self.rounds} rounds")
+        if self.estimate is not None and (seen := glimpse(self.estimate)):
+            parts.append(seen)
+        parts.append(f"{max(0.0, self.budget - self.seconds):.0f} s left at most")
+        return " · ".join(parts)
+
+
+def glimpse(measurement: Measurement) -> str:
+    """The first sampled metric so far, with two standard errors between workers; empty before there is one.
+
+    It is only for the eye: the verdict comes from perf_gate.judging.judge.
+    """
+    for metric in measurement.metrics:
+        if isinstance(metric, Sampled):
+            return estimate(metric, measurement)
+    return ""
+
+
+def estimate(metric: Sampled, measurement: Measurement) -> str:
+    """The metric's name and its value so far, with two standard errors between workers where there are several."""
+    logs = _logs(measurement, metric.numerator)
+    if metric.denominator is not None:
+        logs = [above - below for above, below in zip(logs, _logs(measurement, metric.denominator), strict=False)]
+    if not logs:
+        return ""
+    centre = math.exp(statistics.fmean(logs))
+    if len(logs) < 2:
+        return f"{metric.name} {centre:.4g}"
+    return f"{metric.name} {centre:.4g} ± {200 * statistics.stdev(logs) / math.sqrt(len(logs)):.1f} %"
+
+
+def _logs(measurement: Measurement, arm: str) -> list[float]:
+    return [math.log(statistics.median(worker)) for worker in measurement.seconds.get(arm, ()) if worker]
+
+
+class Progress:
+    """Says nothing. The base of those that do."""
+
+    def __init__(self) -> None:
+        """Nothing is expected yet."""
+        self.stand = Stand()
+
+    def expect(self, workers: int, budget: float) -> None:
+        """Take in how many workers and seconds the campaign takes at most."""
+        self.stand = replace(self.stand, workers=workers, budget=budget)
+
+    def __enter__(self) -> Progress:
+        """Begin to show."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop showing."""
+
+    def update(
+        self,
+        *,
+        phase: str,
+        seconds: float,
+        worker: int | None = None,
+        scenario: str | None = None,
+        rounds: int | None = None,
+        estimate: Measurement | None = None,
+    ) -> None:
+        """Take in where the campaign stands; what is None stays as it was."""
+        self.stand = replace(
+            self.stand,
+            phase=phase,
+            seconds=seconds,
+            worker=self.stand.worker if worker is None else worker,
+            scenario=self.stand.scenario if scenario is None else scenario,
+            rounds=self.stand.rounds if rounds is None else rounds,
+            estimate=self.stand.estimate if estimate is None else estimate,
+        )
+        self.show()
+
+    def show(self) -> None:
+        """Show where the campaign stands."""
+
+
+class LiveLine(Progress):
+    """One line on a terminal, rewritten in place and gone at the end.
+
+    It is drawn between requests, by nobody's thread: a refreshing thread would disturb what is measured.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        """Draw on the terminal behind `file`."""
+        super().__init__()
+        self._live = Live(console=Console(file=file), auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Progress:
+        """Take hold of the line."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the line."""
+        self._live.stop()
+
+    def show(self) -> None:
+        """Redraw the line."""
+        self._live.update(Text(str(self.stand), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+class PlainLines(Progress):
+    """A line of text every `interval` seconds."""
+
+    def __init__(
+        self,
+        write_line: Callable[[str], None],
+        interval: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Write with `write_line`, e.g. a terminal reporter's."""
+        super().__init__()
+        self._write_line = write_line
+        self._interval = interval
+        self._clock = clock
+        self._last = -math.inf
+
+    def show(self) -> None:
+        """Write a line where it is time for one."""
+        now = self._clock()
+        if now - self._last >= self._interval:
+            self._last = now
+            self._write_line(f"perf gate: {self.stand}")

@@ -1,0 +1,278 @@
+"""What runs inside a worker process: opens scenarios, counts and visits them, and answers with plain data.
+
+It knows nothing of pytest, statistics or records. One request at a time comes over the channel as a dict of
+builtins and is answered by one dict; whatever a scenario raises comes back as data, so that only a worker
+that died or hangs has to be noticed from outside.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import gc
+import importlib
+import importlib.util
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import ModuleType
+from typing import Any, Protocol
+
+from perf_gate.measuring.order import balanced_orders
+from perf_gate.scenario import InvalidPremise, Scenario
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CLOCK_DIGITS = 10  # of a second; no clock is finer, and a record need not store the noise of a subtraction
+
+
+class Channel(Protocol):
+    """The two things that a worker needs of an execnet channel."""
+
+    def send(self, item: object, /) -> None:
+        """Hand `item`, made of builtins only, to the parent."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Requests of the parent until it closes the channel."""
+
+
+class BadValueError(Exception):
+    """A scenario handed out a number that cannot be one (no number, not finite, a time of zero)."""
+
+
+@dataclass
+class Opened:
+    """A scenario that is ready to be visited, with its endless supply of orders.
+
+    plant: arm -> share of its typical seconds to wait after each visit. clean: arm -> seconds of its visits so far
+    without that wait, sorted; kept for planted arms only.
+    """
+
+    scenario: Scenario
+    orders: Iterator[tuple[str, ...]]
+    rounds: int = 0
+    where: str = ""
+    plant: Mapping[str, float] = field(default_factory=dict)
+    clean: dict[str, list[float]] = field(default_factory=dict)
+
+    def visit(self, arm: str) -> float:
+        """Seconds of one visit, those of a planted wait included; raises BadValueError and what the scenario raises."""
+        seconds = checked_seconds(self.scenario.visit(arm))
+        if arm not in self.plant:
+            return seconds
+        clean = self.clean.setdefault(arm, [])
+        bisect.insort(clean, seconds)
+        # Of the median, so that one disturbed visit does not wait longer than the others.
+        return seconds + spin(self.plant[arm] * clean[len(clean) // 2])
+
+
+@dataclass
+class Stage:
+    """All scenarios that are open in this process, by full name."""
+
+    opened: dict[str, Opened] = field(default_factory=dict)
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what `request["ask"]` says and return {"ok": True, ...} or {"ok": False, "kind", "message",
+        ...}.
+
+        kind is "premise" (InvalidPremise), "value" (an impossible number), "import" or "error" (anything
+        else); message names arm and round where there is one; traceback is the text of the traceback.
+        """
+        asks: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "hello": self.hello,
+            "open": self.open,
+            "count": self.count,
+            "rounds": self.rounds,
+            "close": self.close,
+        }
+        try:
+            return {"ok": True, **asks[request["ask"]](request)}
+        except Exception as error:  # noqa: BLE001 - whatever a scenario raises belongs to the parent, as data
+            return self._failure(request, error)
+
+    def _failure(self, request: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+        kinds: dict[type[Exception], str] = {
+            InvalidPremise: "premise",
+            BadValueError: "value",
+            ImportError: "import",
+        }
+        kind = next((word for type_, word in kinds.items() if isinstance(error, type_)), "error")
+        name = type(error).__name__
+        message = str(error) if kind in ("premise", "value") else f"{name}: {error}" if str(error) else name
+        opened = self.opened.get(request.get("name", ""))
+        return {
+            "ok": False,
+            "kind": kind,
+            "message": message + (opened.where if opened else ""),
+            "traceback": "".join(traceback.format_exception(error)),
+        }
+
+    def hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Say who answers, and under which of the asked environment variables."""
+        return {
+            "pid": os.getpid(),
+            "python": sys.version.split()[0],
+            "environment": {name: os.environ.get(name) for name in request["environment"]},
+        }
+
+    def open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the scenario from its fields, open it, and visit it unrecorded for `warmups` rounds.
+
+        Returns the seconds that the last warm-up visit of each arm took, all of it (not what the arm
+        reports): what a visit costs of the budget.
+        """
+        name = request["name"]
+        kind = find(request["module"], request["qualname"], request["file"])
+        scenario = kind(**request["fields"])
+        opened = self.opened[name] = Opened(scenario, balanced_orders(scenario.arms, request["seed"]))
+        opened.plant = request.get("plant", {})
+        opened.where = " (while opening)"
+        scenario.open()
+        cost = {}
+        for warmup in range(request["warmups"]):
+            for arm in scenario.arms:
+                began = time.perf_counter()
+                opened.where = f" (arm {arm}, warm-up {warmup + 1})"
+                opened.visit(arm)
+                cost[arm] = time.perf_counter() - began
+        opened.where = ""
+        # What lives now lives until the end: frozen, it costs the collections between the rounds nothing.
+        gc.collect()
+        gc.freeze()
+        return {"cost": cost}
+
+    def count(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all exact metrics of the scenario as plain numbers."""
+        opened = self.opened[request["name"]]
+        opened.where = " (while counting)"
+        counted = opened.scenario.count()
+        exact = {str(metric): checked_number(metric, value) for metric, value in counted.items()}
+        opened.where = ""
+        return {"exact": exact}
+
+    def rounds(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Visit the arms for `rounds` rounds and return the seconds of each visit by arm, in order of
+        time."""
+        opened = self.opened[request["name"]]
+        seconds: dict[str, list[float]] = {arm: [] for arm in opened.scenario.arms}
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(request["rounds"]):
+                opened.rounds += 1
+                for arm in next(opened.orders):
+                    opened.where = f" (arm {arm}, round {opened.rounds})"
+                    seconds[arm].append(opened.visit(arm))
+        finally:
+            gc.enable()
+        opened.where = ""
+        return {"seconds": seconds}
+
+    def close(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Close the scenario and drop it."""
+        opened = self.opened.pop(request["name"], None)
+        if opened is not None:
+            opened.scenario.close()
+        return {}
+
+
+def spin(seconds: float) -> float:
+    """Keep the processor busy for `seconds` (>= 0) and return how long it really took.
+
+    Sleeping would give the core away and take as long as the scheduler likes.
+    """
+    began = time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds:
+        pass
+    return spent
+
+
+def checked_seconds(seconds: object) -> float:
+    """Return `seconds` as a float; raise BadValueError unless it is a finite number greater than zero."""
+    if isinstance(seconds, bool) or not isinstance(seconds, Real):
+        raise BadValueError(f"visit returned {seconds!r}, which is no number of seconds")
+    plain = round(float(seconds), CLOCK_DIGITS)
+    if not math.isfinite(plain) or plain <= 0:
+        raise BadValueError(f"visit returned {plain!r} seconds, which is not a finite time greater than zero")
+    return plain
+
+
+def checked_number(metric: object, value: object) -> int | float:
+    """Return `value` as a plain int or float; raise BadValueError where it is none or not finite."""
+    if not isinstance(value, bool):
+        if isinstance(value, Integral):
+            return int(value)
+        if isinstance(value, Real) and math.isfinite(float(value)):
+            return float(value)
+    raise BadValueError(f"count returned {value!r} for {str(metric)!r}, which is not a finite number")
+
+
+def find(module: str, qualname: str, file: str) -> type[Scenario]:
+    """Return the scenario class `qualname` of `module`.
+
+    A test module that pytest imported under a name of its own (importlib mode) cannot be imported by this
+    name; it is then loaded from `file` under the same name. Raises ImportError.
+    """
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise
+        found = _load(module, file)
+    for part in qualname.split("."):
+        if not hasattr(found, part):
+            raise ImportError(f"{module} ({file}) has no {qualname!r}: define the scenario's class at module level")
+        found = getattr(found, part)
+    if not (isinstance(found, type) and issubclass(found, Scenario)):
+        raise ImportError(f"{module}.{qualname} is not a perf_gate.Scenario")
+    return found
+
+
+def _load(module: str, file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(module, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {module} from {file}")
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[module] = loaded
+    try:
+        spec.loader.exec_module(loaded)
+    except BaseException:
+        del sys.modules[module]
+        raise
+    return loaded
+
+
+def die_with(parent: int) -> None:
+    """Make sure that this process does not outlive `parent`, even where that is killed with SIGKILL.
+
+    The kernel's signal reaches a worker that is deep in native code and would not notice the closed channel
+    for long. Elsewhere than on Linux the closed channel alone ends the worker.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(1)
+
+
+def answers(requests: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the answer to each request."""
+    stage = Stage()
+    for request in requests:
+        yield stage.answer(request)
+
+
+def serve(channel: Channel, parent: int) -> None:
+    """Answer requests until the channel closes."""
+    die_with(parent)
+    # Ctrl-C reaches the whole foreground process group; the parent decides, and takes its workers down
+    # itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)  # what a scenario prints goes where its errors go, never into the terminal
+    for answer in answers(channel):
+        channel.send(answer)

@@ -1,0 +1,1 @@
+"""Where a run comes from, and how it is stored."""

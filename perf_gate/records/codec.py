@@ -1,0 +1,297 @@
+"""The file format of a record: pytest-benchmark's JSON, with all that judging needs under "perf_gate".
+
+Schema history:
+1  first: name, profile, sections by machine class, each with created, provenance and measurements. The samples of
+   a run that is no record (--gate-samples) have a further object "run", and are refused where a record is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perf_gate.judging.inventory import fault
+from perf_gate.measurement import Measurement
+from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.records import benchmark_json
+from perf_gate.records.provenance import Provenance
+from perf_gate.records.section import HOW_TO_RECORD, RecordError, Section
+
+SCHEMA = 1
+RESTORE = "Restore it from git, or record anew"
+CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
+
+T = TypeVar("T")
+
+
+class FormatError(Exception):
+    """Something in the file is not what the schema says. where: the way to it, outermost first."""
+
+    def __init__(self, what: str, where: str = "") -> None:
+        """Keep both for the sentence."""
+        super().__init__(f"{where}: {what}" if where else what)
+
+
+def encode(name: str, profile: str, sections: Iterable[Section], run: Mapping[str, object] | None = None) -> str:
+    """The text of a record file. Raises ValueError for what `decode` would refuse.
+
+    pytest-benchmark's part shows the section recorded last; its format knows one machine only.
+    run: facts about a run that is no record, which mark the file as such.
+    """
+    ordered = sorted(sections, key=lambda section: (section.created, section.machine))
+    for section in ordered:
+        _check(section.measurements, f"section {section.machine!r}")
+    latest = ordered[-1]
+    document = {
+        **benchmark_json.document(latest.measurements, latest.provenance, latest.created),
+        "perf_gate": {
+            "schema": SCHEMA,
+            "name": name,
+            "profile": profile,
+            "sections": {section.machine: _section_to_json(section) for section in ordered},
+            **({} if run is None else {"run": dict(run)}),
+        },
+    }
+    return _layout(document) + "\n"
+
+
+def _layout(value: object, indent: str = "") -> str:
+    # One line per list of numbers: a record is read in reviews, and a sample per line would bury the rest.
+    deeper = indent + " "
+    if isinstance(value, Mapping) and value:
+        items = (f"{deeper}{json.dumps(key)}: {_layout(each, deeper)}" for key, each in value.items())
+        return "{\n" + ",\n".join(items) + "\n" + indent + "}"
+    if isinstance(value, list | tuple) and any(isinstance(each, Mapping | list | tuple) for each in value):
+        return "[\n" + ",\n".join(deeper + _layout(each, deeper) for each in value) + "\n" + indent + "]"
+    return json.dumps(value, allow_nan=False)
+
+
+def _section_to_json(section: Section) -> dict[str, object]:
+    return {
+        "created": section.created,
+        "provenance": {each.name: getattr(section.provenance, each.name) for each in fields(Provenance)},
+        "measurements": [_measurement_to_json(each) for each in section.measurements],
+    }
+
+
+def _measurement_to_json(measurement: Measurement) -> dict[str, object]:
+    return {
+        "scenario": measurement.scenario,
+        "group": measurement.group,
+        "fingerprint": measurement.fingerprint,
+        "metrics": [_metric_to_json(metric) for metric in measurement.metrics],
+        "exact": dict(measurement.exact),
+        "crew": list(measurement.names),
+        "seconds": {arm: [list(visits) for visits in crew] for arm, crew in measurement.seconds.items()},
+    }
+
+
+def _metric_to_json(metric: Metric) -> dict[str, object]:
+    attributes = {each.name: getattr(metric, each.name) for each in fields(metric)}
+    return {"class": type(metric).__name__.lower(), **attributes}
+
+
+def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
+    """Name, profile and sections from the text of a record file. Raises RecordError naming `path`."""
+    ours = _ours(text, path)
+    if "run" in ours:
+        raise RecordError(path, "holds the samples of a run, which were never checked as a record is", HOW_TO_RECORD)
+    return _decoded(ours, path)
+
+
+def decode_run(text: str, path: Path) -> tuple[str, str, tuple[Section, ...], dict[str, Any]]:
+    """The same of the samples of a run that is no record, and the facts about it. Raises RecordError."""
+    ours = _ours(text, path)
+    facts = ours.get("run")
+    if not isinstance(facts, dict):
+        raise RecordError(path, "is no file of --gate-samples: it has no 'run' object", "Make one with --gate-samples")
+    return *_decoded(ours, path), facts
+
+
+def _ours(text: str, path: Path) -> dict[str, Any]:
+    if not text.strip():
+        raise RecordError(path, "is empty", RESTORE)
+    if CONFLICT.search(text):
+        raise RecordError(path, "is half-merged: it holds git conflict markers", "Resolve the merge: keep one side")
+    try:
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise RecordError(path, f"is damaged or truncated (line {error.lineno}: {error.msg})", RESTORE) from None
+    except (FormatError, RecursionError, ValueError) as error:
+        raise RecordError(path, str(error), RESTORE) from None
+    ours = document.get("perf_gate") if isinstance(document, dict) else None
+    if not isinstance(ours, dict):
+        raise RecordError(path, "is JSON, but no record of the gate: it has no 'perf_gate' object", HOW_TO_RECORD)
+    _check_schema(ours.get("schema"), path)
+    return ours
+
+
+def _decoded(ours: dict[str, Any], path: Path) -> tuple[str, str, tuple[Section, ...]]:
+    try:
+        return _record(ours)
+    except (FormatError, ValueError, OverflowError) as error:
+        raise RecordError(path, str(error), RESTORE) from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise FormatError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice in one object")
+    return found
+
+
+def _constant(name: str) -> float:
+    raise FormatError(f"it holds {name}, which is no measurement")
+
+
+def _check_schema(schema: object, path: Path) -> None:
+    if isinstance(schema, bool) or not isinstance(schema, int):
+        raise RecordError(path, f"its schema is {schema!r}, not a whole number", RESTORE)
+    if schema > SCHEMA:
+        raise RecordError(
+            path,
+            f"it has schema {schema}, this version reads up to {SCHEMA}",
+            "Update the gate to the version that wrote it",
+        )
+    if schema < SCHEMA:
+        raise RecordError(path, f"it has schema {schema}, which is no longer read", "Record anew")
+
+
+def _get(value: object, key: str, kind: type[T] | tuple[type[T], ...], where: str) -> T:
+    if not isinstance(value, dict):
+        raise FormatError(f"an object is wanted, not {type(value).__name__}", where)
+    if key not in value:
+        raise FormatError(f"{key!r} is missing", where)
+    found = value[key]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
+        raise FormatError(
+            f"{key!r} is {type(found).__name__}, not {' or '.join(each.__name__ for each in kinds)}", where
+        )
+    if isinstance(found, float) and not math.isfinite(found):
+        raise FormatError(f"{key!r} is not finite", where)
+    return found
+
+
+def _record(ours: dict[str, Any]) -> tuple[str, str, tuple[Section, ...]]:
+    where = "perf_gate"
+    found = _get(ours, "sections", dict, where)
+    sections = tuple(_section(section, f"section {machine!r}") for machine, section in found.items())
+    if not sections:
+        raise FormatError("it holds no machine class, so nothing could be compared with it", where)
+    for machine, section in zip(found, sections, strict=True):
+        if machine != section.machine:
+            raise FormatError(f"section {machine!r} was recorded on {section.machine!r}", where)
+    return _get(ours, "name", str, where), _get(ours, "profile", str, where), sections
+
+
+def _section(value: object, where: str) -> Section:
+    provenance = _provenance(_get(value, "provenance", dict, where), f"{where}, provenance")
+    measurements = [
+        _measurement(each, f"{where}, measurement {number}", provenance.machine)
+        for number, each in enumerate(_get(value, "measurements", list, where), 1)
+    ]
+    if not measurements:
+        raise FormatError("it holds no measurement, so nothing could be compared with it", where)
+    _check(measurements, where)
+    return Section(_get(value, "created", str, where), provenance, tuple(measurements))
+
+
+def _check(measurements: Iterable[Measurement], where: str) -> None:
+    seen: set[str] = set()
+    for each in measurements:
+        if each.scenario in seen:
+            raise ValueError(f"{where}: scenario {each.scenario!r} occurs twice")
+        seen.add(each.scenario)
+        broken = fault(each, sampled=bool(each.seconds))
+        if broken is not None:
+            raise ValueError(f"{where}, {each.scenario}: {broken}")
+
+
+def _provenance(value: dict[str, Any], where: str) -> Provenance:
+    plain = (str, int, float, bool, type(None))
+    return Provenance(
+        commit=_get(value, "commit", str, where),
+        committed=_get(value, "committed", str, where),
+        branch=_get(value, "branch", str, where),
+        dirty=_get(value, "dirty", bool, where),
+        versions=_mapping(value, "versions", (str,), where),
+        machine=_get(value, "machine", str, where),
+        parts=_mapping(value, "parts", plain, where),
+        options=_mapping(value, "options", plain, where),
+        command=_list(value, "command", where, _text),
+    )
+
+
+def _mapping(value: object, key: str, kinds: tuple[type, ...], where: str) -> dict[str, Any]:
+    found = _get(value, key, dict, where)
+    return {name: _get(found, name, kinds, f"{where}, {key}") for name in found}
+
+
+def _list(value: object, key: str, where: str, read: Callable[[object, str], T]) -> tuple[T, ...]:
+    return tuple(read(each, f"{where}, {key}") for each in _get(value, key, list, where))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"text is wanted, not {type(value).__name__}", where)
+    return value
+
+
+def _second(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"seconds are wanted, not {type(value).__name__}", where)
+    return float(value)
+
+
+def _visits(value: object, where: str) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise FormatError(f"a list of seconds is wanted, not {type(value).__name__}", where)
+    return tuple(_second(each, where) for each in value)
+
+
+def _measurement(value: object, where: str, machine: str) -> Measurement:
+    scenario = _get(value, "scenario", str, where)
+    where = f"{where} ({scenario})"
+    seconds = _get(value, "seconds", dict, where)
+    return Measurement(
+        scenario=scenario,
+        group=_get(value, "group", str, where),
+        metrics=_list(value, "metrics", where, _metric),
+        fingerprint=_get(value, "fingerprint", str, where),
+        exact=_mapping(value, "exact", (int, float), where),
+        seconds={arm: _list(seconds, arm, f"{where}, seconds", _visits) for arm in seconds},
+        machine=machine,
+        crew=_list(value, "crew", where, _text),
+    )
+
+
+def _metric(value: object, where: str) -> Metric:
+    kind = _get(value, "class", str, where)
+    name = _get(value, "name", str, where)
+    where = f"{where} {name!r}"
+    unit, better = _get(value, "unit", str, where), Better(_get(value, "better", str, where))
+    travels = Travels(_get(value, "travels", str, where))
+    if kind == "exact":
+        return Exact(name, unit, better, travels)
+    if kind != "sampled":
+        raise FormatError(f"class {kind!r} is neither 'exact' nor 'sampled'", where)
+    optional = (int, float, type(None))
+    return Sampled(
+        name=name,
+        unit=unit,
+        better=better,
+        numerator=_get(value, "numerator", str, where),
+        denominator=_get(value, "denominator", (str, type(None)), where),
+        allowance=_get(value, "allowance", (int, float), where),
+        resolution=_get(value, "resolution", (int, float), where),
+        floor=_get(value, "floor", (int, float), where),
+        travels=travels,
+        elsewhere=_get(value, "elsewhere", optional, where),
+    )

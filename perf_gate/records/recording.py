@@ -1,0 +1,74 @@
+"""Makes a record of a session, or says why it does not deserve one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perf_gate.measurement import Measurement
+from perf_gate.records.profile import profile_of
+from perf_gate.records.provenance import Provenance
+from perf_gate.records.record import Record, files, load, next_path, save
+from perf_gate.records.refusal import refuse
+from perf_gate.records.section import Section
+from perf_gate.session.selection import Scope
+
+
+def record(
+    folder: Path,
+    name: str,
+    measurements: Sequence[Measurement],
+    provenance: Provenance,
+    *,
+    failed: Iterable[str],
+    left_out: Iterable[str],
+    unmeasured: Iterable[str],
+    scope: Scope,
+    sampled: bool,
+    workers: int,
+) -> Path:
+    """Write the next record of the folder and return its path.
+
+    Where the newest record has this very name, holds the same scenarios and no section of this machine
+    class, the section is added to it. Raises RefusedRecord, RecordError; nothing is written then.
+    """
+    profile = profile_of(provenance)
+    previous = _previous(folder, profile)
+    if previous is not None:
+        known = {each.scenario for each in previous.latest.measurements}
+        beyond = {scenario for scenario in known if not scope.holds(scenario)}
+        unmeasured = [*unmeasured, *sorted(beyond - {each.scenario for each in measurements})]
+    refuse(
+        measurements,
+        provenance,
+        failed=failed,
+        left_out=left_out,
+        unmeasured=unmeasured,
+        sampled=sampled,
+        previous=previous,
+        workers=workers,
+    )
+    stamped = tuple(replace(each, machine=provenance.machine) for each in measurements)
+    section = Section(datetime.now(UTC).isoformat(timespec="seconds"), provenance, stamped)
+    if previous is not None and previous.path is not None and _joins(previous, name, section):
+        save(previous.holding(section), previous.path, overwrite=True)
+        return previous.path
+    path = next_path(folder, name)
+    save(Record(name, profile, {section.machine: section}), path)
+    return path
+
+
+def _previous(folder: Path, profile: str) -> Record | None:
+    """The newest record of the profile, None where there is none yet. Raises RecordError for one that is damaged."""
+    if not folder.is_dir() or not files(folder):
+        return None
+    found = [each for each in map(load, files(folder)) if each.profile == profile]
+    return found[-1] if found else None
+
+
+def _joins(previous: Record, name: str, section: Section) -> bool:
+    asked = {(each.scenario, each.fingerprint) for each in section.measurements}
+    known = {(each.scenario, each.fingerprint) for each in previous.latest.measurements}
+    return previous.name == name and section.machine not in previous.sections and asked == known

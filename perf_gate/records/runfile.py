@@ -1,0 +1,79 @@
+"""The samples of a run that is no record: written without the recording rules, and never compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perf_gate.judging.inventory import fault
+from perf_gate.measurement import Measurement
+from perf_gate.records import codec
+from perf_gate.records.profile import profile_of
+from perf_gate.records.provenance import Provenance
+from perf_gate.records.record import read, write
+from perf_gate.records.section import RecordError, Section
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run measured.
+
+    section: its valid scenarios, at least one. invalid: scenario -> why nothing may be concluded from it.
+    plant: the slowdown that was planted, as it was asked for; "" for an honest run. seconds: wall time of the
+    measuring.
+    """
+
+    section: Section
+    profile: str
+    invalid: Mapping[str, str] = field(default_factory=dict)
+    plant: str = ""
+    seconds: float = 0.0
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that was measured, the invalid ones without samples."""
+        lost = (Measurement(name, "", (), "", invalid=why) for name, why in self.invalid.items())
+        return (*self.section.measurements, *lost)
+
+
+def run_of(
+    measurements: Sequence[Measurement],
+    provenance: Provenance,
+    *,
+    sampled: bool = True,
+    plant: str = "",
+    seconds: float = 0.0,
+) -> Run:
+    """Tell the valid measurements from the others. Raises ValueError where none is valid."""
+    faults = {each.scenario: fault(each, sampled=sampled) for each in measurements}
+    valid = tuple(replace(each, machine=provenance.machine) for each in measurements if faults[each.scenario] is None)
+    if not valid:
+        raise ValueError("no scenario was measured validly, so there are no samples to write")
+    section = Section(datetime.now(UTC).isoformat(timespec="seconds"), provenance, valid)
+    invalid = {name: why for name, why in faults.items() if why is not None}
+    return Run(section, profile_of(provenance), invalid, plant, seconds)
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write the samples, the whole file or nothing; replaces an older file. Raises RecordError."""
+    facts = {"invalid": dict(run.invalid), "plant": run.plant, "seconds": run.seconds}
+    write(codec.encode(path.stem, run.profile, [run.section], facts), path, overwrite=True)
+
+
+def load_run(path: Path | str) -> Run:
+    """Read the samples of a run. Raises RecordError as `record.load` does, and for a file that is a record."""
+    path = Path(path)
+    _, profile, sections, facts = codec.decode_run(read(path), path)
+    invalid, plant, seconds = facts.get("invalid"), facts.get("plant"), facts.get("seconds")
+    sound = (
+        isinstance(invalid, dict)
+        and all(isinstance(why, str) for why in invalid.values())
+        and isinstance(plant, str)
+        and isinstance(seconds, int | float)
+        and len(sections) == 1
+    )
+    if not sound:
+        raise RecordError(path, "holds no sound facts about its run", "Make it anew with --gate-samples")
+    return Run(sections[0], profile, invalid, plant, float(seconds))  # type: ignore[arg-type]  # seen just above

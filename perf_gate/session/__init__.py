@@ -1,0 +1,1 @@
+"""One pytest session under the gate."""

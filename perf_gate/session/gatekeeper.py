@@ -1,0 +1,403 @@
+"""One pytest session under the gate: collects, measures, hands out verdicts, and decides the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perf_gate.measurement import Measurement
+from perf_gate.measuring.campaign import Campaign, CampaignError, Log, Undecided
+from perf_gate.measuring.crew import Side
+from perf_gate.measuring.evidence import Task
+from perf_gate.measuring.progress import LiveLine, PlainLines, Progress
+from perf_gate.metric import Exact
+from perf_gate.records.provenance import Provenance, provenance
+from perf_gate.records.recording import record
+from perf_gate.records.refusal import RefusedRecord
+from perf_gate.records.runfile import run_of, save_run
+from perf_gate.records.section import RecordError
+from perf_gate.scenario import Scenario
+from perf_gate.session.replay import replay
+from perf_gate.session.selection import MARKER, Scope, scenario_of, scenarios_for, scope, tasks
+from perf_gate.session.settings import Settings, is_distributed
+from perf_gate.showing import table
+from perf_gate.showing.values import values
+from perf_gate.verdict import Exit, Row, Verdict, exit_status
+
+if TYPE_CHECKING:
+    from perf_gate.session.court import Court
+
+TEST_FAILED = int(pytest.ExitCode.TESTS_FAILED)
+RED = ("perf gate", "red")
+
+
+class Gatekeeper:
+    """A plugin object: its pytest_* methods are hooks. Silent and without cost where no test uses scenarios."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Nothing is known before collection."""
+        self.settings = settings
+        self._config = config
+        self._usage: list[str] = []
+        self._tasks: dict[str, Task] = {}
+        self._left_out: list[str] = []
+        self._scope = Scope()
+        self._provenance = Provenance()
+        self._court: Court | None = None
+        self._fault: str | None = None
+        self._measured: dict[str, Measurement] = {}
+        self._log: Log | None = None
+        self._rows: list[Row] = []
+        self._selected: list[str] = []
+        self._judged: set[str] = set()
+        self._red: list[str] = []
+        self._failures: list[str] = []
+        self._recorded: list[str] = []
+        self._refused: str | None = None
+        self._kept: str | None = None
+        self._waiting: list[Task] = []
+        self._over = self._green = False
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
+        return bool(self._tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+
+    @property
+    def _muted(self) -> bool:
+        return self._config.get_verbosity() <= -2
+
+    # ---------------------------------------------------------------- collecting
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise a test with the scenarios of its marker."""
+        marker = metafunc.definition.get_closest_marker(MARKER)
+        if marker is None:
+            return
+        try:
+            scenarios = scenarios_for(metafunc, marker)
+        except pytest.UsageError as error:
+            # Raised here, it would be one collection error among others.
+            self._usage.append(str(error))
+            scenarios = []
+        metafunc.parametrize("scenario", scenarios, ids=[scenario.id for scenario in scenarios])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """See all tests before anything is deselected; count as benchmarks while pytest-benchmark looks."""
+        if self._usage:
+            raise pytest.UsageError(self._usage[0])
+        self._tasks = tasks(items, self.settings.root, self.settings.allowances)
+        self._scope = scope(self._config, self.settings.root)
+        names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self._tasks}  # type: ignore[attr-defined]
+        for each in names.values():
+            each.append("benchmark")
+        try:
+            return (yield)
+        finally:
+            for each in names.values():
+                each.remove("benchmark")
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Remember what -k, -m, --deselect, --lf and the like leave out."""
+        self._left_out.extend(self._tasks[item.nodeid].name for item in items if item.nodeid in self._tasks)
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what is going to be measured and judged, before the wait begins."""
+        if not self.active or is_distributed(self._config) or self._muted:
+            return []
+        lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
+        lines += [f"perf gate: {warning}" for warning in self._warnings()]
+        if self.settings.reference is not None:
+            self._prepare()
+            if self._court is not None and self._court.record.path is not None:
+                judging = f"judging {len(self._court.asked)} of {self._court.held} records"
+                if len(self._court.asked) < self._court.held:
+                    judging += f": only {self._scope} was asked for"
+                lines.append(f"perf gate: against {self._court.record.path.name}, {judging}")
+        return lines
+
+    # ---------------------------------------------------------------- measuring
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Find out what is going to be measured, before the first test."""
+        option = session.config.option
+        broken = session.testsfailed and not option.continue_on_collection_errors
+        if broken or option.collectonly or not self.active:
+            return
+        chosen = {item.nodeid: self._tasks[item.nodeid] for item in session.items if item.nodeid in self._tasks}
+        self._selected = [task.name for task in chosen.values()]
+        self._prepare()
+        for item in session.items:
+            if item.nodeid in chosen and item.get_closest_marker("xfail") and self.settings.asks:
+                self._blame(f"{item.nodeid} is marked xfail, which would hide its verdict: take the mark off")
+        if not chosen:
+            if self.settings.asks:
+                self._blame("no scenario was selected: give the path of the suites, and drop -k, -m and --deselect")
+            return
+        if self._fault is None and not option.setuponly:
+            self._waiting = list(chosen.values())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Measure everything before the first test that asks for a verdict; the tests ahead of it prove it right."""
+        if not self._waiting or item.nodeid not in self._tasks:
+            return
+        waiting, self._waiting = self._waiting, []
+        if self._failures:
+            self._blame(
+                f"nothing was measured: {self._failures[0]} failed before, and what is wrong need not be timed; mend it"
+            )
+        else:
+            self._measure(waiting)
+
+    def _prepare(self) -> None:
+        """Find out where we are and what to hold the run against; once, before anything is measured."""
+        if self._provenance.machine or self._fault is not None:
+            return
+        if is_distributed(self._config):
+            self._blame("pytest-xdist runs tests side by side, so nothing was measured: drop -n")
+            return
+        options: dict[str, str | int | float | bool | None] = {}
+        for answer in self._config.hook.pytest_perf_gate_options(config=self._config):
+            options |= answer
+        settings = self.settings
+        besides = (
+            [settings.baselines.relative_to(settings.root).as_posix()]
+            if settings.baselines.is_relative_to(settings.root)
+            else []
+        )
+        self._provenance = provenance(
+            settings.root,
+            threads=settings.conditions.threads,
+            options=options,
+            command=["pytest", *map(str, self._config.invocation_params.args)],
+            besides=besides,
+        )
+        if settings.reference is None:
+            return
+        from perf_gate.session.court import Court  # noqa: PLC0415 - scipy takes a second that other runs need not wait
+
+        try:
+            self._court = Court(
+                settings.baselines,
+                settings.reference,
+                provenance=self._provenance,
+                scope=self._scope,
+                policy=settings.policy,
+                sampled=not settings.exact,
+            )
+        except RecordError as error:
+            self._blame(str(error))
+            return
+        if not self._court.asked:
+            self._blame(
+                f"0 of {self._court.held} records compared: none of them lies in {self._scope or 'the project'};"
+                " give the path of the suites, or record anew"
+            )
+
+    def _measure(self, chosen: Sequence[Task]) -> None:
+        campaign = Campaign(
+            chosen,
+            side=Side(self.settings.root),
+            plan=self.settings.plan,
+            conditions=self.settings.conditions,
+            progress=self._progress(),
+        )
+        court = self._court
+        decide: Undecided | None = None
+        if self.settings.record is None:
+            decide = court.undecided if court is not None else nothing_undecided
+        try:
+            outcome = campaign.run(decide)
+        except CampaignError as error:
+            self._blame(str(error))
+            return
+        self._log = outcome.log
+        self._measured = {
+            each.scenario: replace(each, machine=self._provenance.machine) for each in outcome.measurements
+        }
+        if court is not None:
+            self._rows = court.judge(tuple(self._measured.values()), outcome.log.look)
+
+    def _progress(self) -> Progress:
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or self._muted:
+            return Progress()
+        reporter.ensure_newline()
+        return LiveLine(reporter._tw._file) if reporter.isatty else PlainLines(reporter.write_line)
+
+    def _blame(self, fault: str) -> None:
+        if self._fault is None:
+            self._fault = fault
+
+    # ---------------------------------------------------------------- judging
+
+    def judge(self, item: pytest.Item, scenario: Scenario) -> None:
+        """Show the scenario's samples in pytest-benchmark's table and fail the test where it is not green."""
+        __tracebackhide__ = True
+        task = self._tasks.get(item.nodeid)
+        if task is None or scenario != scenario_of(item):
+            raise pytest.UsageError(
+                f"{item.nodeid}: gate.judge takes the argument 'scenario' of a test with @pytest.mark.{MARKER}"
+            )
+        if self._fault is not None or task.name not in self._measured:
+            self._fail(item, f"{task.name}: cannot be judged: {self._fault or 'it was not measured'}")
+        self._judged.add(task.name)
+        measurement = self._measured[task.name]
+        if measurement.invalid is not None:
+            self._fail(item, f"{task.name}: invalid: {measurement.invalid}")
+        replay(item, self._config.pluginmanager.get_plugin("pytest-benchmark"), scenario, measurement)
+        exact = [metric for metric in measurement.metrics if isinstance(metric, Exact)]
+        item.user_properties.extend((metric.name, measurement.exact[metric.name]) for metric in exact)
+        rows = [row for row in self._rows if row.scenario == task.name]
+        if any(map(table.red, rows)):
+            self._fail(item, table.failure_text(rows))
+
+    def _fail(self, item: pytest.Item, text: str) -> None:
+        __tracebackhide__ = True
+        # It travels with the report, also from another process.
+        item.user_properties.append(RED)
+        pytest.fail(text, pytrace=False)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell a red verdict from a test that failed for a reason of its own."""
+        if report.failed:
+            ours = report.when == "call" and any(tuple(each) == RED for each in report.user_properties)
+            (self._red if ours else self._failures).append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that cannot be collected is a failure too."""
+        if report.failed:
+            self._failures.append(report.nodeid)
+
+    # ---------------------------------------------------------------- the end
+
+    def _unjudged(self) -> list[Row]:
+        """Rows for scenarios whose test did not come to its verdict."""
+        why = "selected, but its test ended without judging it (skipped, stopped by -x, or failed before): run it."
+        lost = [name for name in self._selected if name not in self._judged]
+        return [Row(name, None, Verdict.MISSING, why=why) for name in lost]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the record if one was asked for, and set the exit status."""
+        ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if not self.active or hasattr(self._config, "workerinput") or exitstatus not in ends:
+            return
+        self._over = True
+        if self.settings.reference is not None and self._fault is None:
+            self._rows = [*self._rows, *self._unjudged()]
+        if self.settings.record is not None:
+            self._record(self.settings.record)
+        if self.settings.samples is not None and self._fault is None:
+            self._keep_samples(self.settings.samples)
+        session.exitstatus = self._status(int(exitstatus))
+        self._green = session.exitstatus == Exit.PASS
+
+    def _status(self, exitstatus: int) -> int:
+        """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
+        verdicts = exit_status(self._rows) if self.settings.reference is not None else Exit.PASS
+        if self._failures or verdicts is Exit.REGRESSED:
+            return TEST_FAILED
+        blamed = self._fault is not None and (self.settings.asks or bool(self._selected))
+        if blamed or self._refused is not None or verdicts is not Exit.PASS:
+            return int(Exit.CANNOT_JUDGE)
+        return int(Exit.CANNOT_JUDGE) if self._red else exitstatus
+
+    def _warnings(self) -> list[str]:
+        plant = self.settings.plant
+        return [] if plant is None else [f"PLANTED SLOWDOWN {plant}: slower on purpose, this run measures nothing"]
+
+    def _keep_samples(self, path: Path) -> None:
+        log, plant = self._log, self.settings.plant
+        try:
+            run = run_of(
+                tuple(self._measured.values()),
+                self._provenance,
+                sampled=not self.settings.exact,
+                plant="" if plant is None else str(plant),
+                seconds=0.0 if log is None else log.seconds,
+            )
+            save_run(run, path)
+        except (ValueError, RecordError) as error:
+            self._blame(f"the samples were not written to {path}: {error}")
+        else:
+            self._kept = f"samples of this run, no record: {path}"
+
+    def _record(self, name: str) -> None:
+        unmeasured = [name for name in self._selected if name not in self._measured]
+        try:
+            path = record(
+                self.settings.baselines,
+                name,
+                tuple(self._measured.values()),
+                self._provenance,
+                failed=[*self._failures, *self._red],
+                left_out=[*self._left_out, *(row.scenario for row in self._unjudged())],
+                unmeasured=unmeasured,
+                scope=self._scope,
+                sampled=not self.settings.exact,
+                workers=min(self.settings.plan.looks),
+            )
+        except (RefusedRecord, RecordError) as error:
+            self._refused = str(error) if self._fault is None else f"nothing was recorded: {self._fault}"
+        else:
+            self._recorded.append(path.name)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the verdicts, after pytest-benchmark's table."""
+        if not self.active or hasattr(self._config, "workerinput") or (self._muted and self._green):
+            return
+        terminalreporter.section("perf gate")
+        for line in self._summary(terminalreporter):
+            terminalreporter.write_line(line)
+
+    def _summary(self, reporter: pytest.TerminalReporter) -> list[str]:
+        if not self._over:
+            return ["nothing was judged or recorded: the run was interrupted"]
+        lines = self._warnings()
+        if self._log is not None:
+            log = self._log
+            timed = f"timed in {log.workers} workers" if log.workers else "not timed"
+            lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
+            if self._config.get_verbosity() > 0:
+                lines += details(log)
+            lines += [f"lost: {text}" for text in log.lost]
+        if self._rows:
+            terminal = reporter._tw
+            # A log is read in a browser; only a terminal's width is a limit.
+            width = terminal.fullwidth if reporter.isatty else max(170, terminal.fullwidth)
+            equal = self._config.get_verbosity() > 0
+            lines += table.render(self._rows, width=width, color=terminal.hasmarkup, equal=equal).splitlines()
+        if self._fault is not None:
+            lines.append(f"cannot judge: {self._fault}")
+        if self.settings.reference is None:
+            lines += values(self._measured.values())
+            lines.append("nothing was compared: add --benchmark-compare to judge against baselines/")
+        lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]
+        if self._refused is not None:
+            lines.append(self._refused)
+        if self._kept is not None:
+            lines.append(self._kept)
+        return lines
+
+
+def details(log: Log) -> list[str]:
+    """Where the time of a campaign went, the dearest first."""
+    dearest = sorted(log.counting.items(), key=lambda item: -item[1])
+    return [
+        f"booting two workers: {', '.join(f'{seconds:.1f}' for seconds in log.boot) or 'none was timed'} s",
+        *(f"counting {name}: {seconds:.1f} s; {log.rounds.get(name, 0)} rounds a worker" for name, seconds in dearest),
+    ]
+
+
+def nothing_undecided(_now: Sequence[Measurement], _look: int) -> set[str]:
+    """Where nothing is compared, the least workers are enough."""
+    return set()

@@ -1,0 +1,164 @@
+"""Which scenarios a session has, what they are called, and what was asked for by path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from perf_gate.measuring.evidence import Task
+from perf_gate.metric import Metric, Sampled
+from perf_gate.scenario import Scenario
+
+ARGUMENT = "scenario"
+MARKER = "scenarios"
+
+
+def scenario_of(item: pytest.Item) -> Scenario | None:
+    """The scenario that the gate handed to this test, or None where it is another kind of test."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or item.get_closest_marker(MARKER) is None:
+        return None
+    scenario = callspec.params.get(ARGUMENT)
+    return scenario if isinstance(scenario, Scenario) else None
+
+
+def full_name(item: pytest.Item, scenario: Scenario, root: Path) -> str:
+    """The path of the test's file from `root`, its function and the scenario's id: what records are matched by.
+
+    Unlike the node id it does not depend on --rootdir or on the working directory.
+    """
+    path = Path(item.path)
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    nodes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    function = getattr(item, "originalname", None) or item.name
+    return "::".join([shown.as_posix(), *nodes, f"{function}[{scenario.id}]"])
+
+
+def scenarios_for(metafunc: pytest.Metafunc, marker: pytest.Mark) -> list[Scenario]:
+    """Ask the marker's callable for the scenarios. Raises pytest.UsageError where they are none or not unique."""
+    where = metafunc.definition.nodeid
+    if len(marker.args) != 1 or marker.kwargs or not callable(marker.args[0]):
+        raise pytest.UsageError(
+            f"{where}: @pytest.mark.{MARKER} takes one callable, pytest.Config -> scenarios,"
+            f" not {marker.args} {marker.kwargs or ''}".rstrip()
+        )
+    if ARGUMENT not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{where}: a test with @pytest.mark.{MARKER} takes the argument {ARGUMENT!r}")
+    scenarios = list(marker.args[0](metafunc.config))
+    if not scenarios:
+        raise pytest.UsageError(f"{where}: its @pytest.mark.{MARKER} yields no scenario, so that nothing is measured")
+    for scenario in scenarios:
+        if not isinstance(scenario, Scenario):
+            raise pytest.UsageError(f"{where}: {scenario!r} is not a perf_gate.Scenario")
+        if not scenario.id or any(c.isspace() or c in "[]" for c in scenario.id) or "::" in scenario.id:
+            raise pytest.UsageError(f"{where}: scenario id {scenario.id!r} has blanks, brackets or '::' or is empty")
+    _refuse_twins((scenario.id for scenario in scenarios), f"{where}: scenario id")
+    return scenarios
+
+
+def _refuse_twins(names: Iterable[str], what: str) -> None:
+    twins = [name for name, times in Counter(names).items() if times > 1]
+    if twins:
+        raise pytest.UsageError(f"{what} {twins[0]!r} occurs twice; it must be unique")
+
+
+def tasks(items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float]) -> dict[str, Task]:
+    """The tasks of all gate tests among `items`, by node id. Raises pytest.UsageError for equal names."""
+    found = {}
+    for item in items:
+        scenario = scenario_of(item)
+        if scenario is None:
+            continue
+        metrics = tuple(_allowed(metric, item, allowances) for metric in scenario.metrics)
+        _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
+        _refuse_strangers(item, metrics)
+        found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)
+    _refuse_twins((task.name for task in found.values()), "scenario")
+    return found
+
+
+def _refuse_strangers(item: pytest.Item, metrics: Sequence[Metric]) -> None:
+    timed = {metric.name for metric in metrics if isinstance(metric, Sampled)}
+    for marker in item.iter_markers("allowance"):
+        if marker.args and marker.args[0] not in timed:
+            raise pytest.UsageError(
+                f"{item.nodeid}: @pytest.mark.allowance names {marker.args[0]!r},"
+                f" but its sampled metrics are {sorted(timed)}"
+            )
+
+
+def _allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float]) -> Metric:
+    """The metric with the allowance of the ini file, or of the nearest marker, which outweighs it."""
+    if not isinstance(metric, Sampled):
+        return metric
+    allowance, floor = allowances.get(metric.name), metric.floor
+    for marker in reversed(list(item.iter_markers("allowance"))):
+        name, allowance_here, floor_here = _marked(item, marker)
+        if name == metric.name:
+            allowance, floor = allowance_here, floor if floor_here is None else floor_here
+    if allowance is None:
+        return metric
+    # The run must be able to rule out a bit more than it allows, as before.
+    resolution = max(metric.resolution, allowance + metric.resolution - metric.allowance)
+    try:
+        return replace(metric, allowance=allowance, floor=floor, resolution=resolution)
+    except (ValueError, TypeError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: allowance: {error}") from None
+
+
+def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None]:
+    numbers = [*marker.args[1:], *marker.kwargs.values()]
+    if (
+        len(marker.args) != 2
+        or not isinstance(marker.args[0], str)
+        or set(marker.kwargs) - {"floor"}
+        or not all(isinstance(number, int | float) for number in numbers)
+    ):
+        raise pytest.UsageError(
+            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001),"
+            f" not {marker.args} {marker.kwargs or ''}".rstrip()
+        )
+    return marker.args[0], marker.args[1], marker.kwargs.get("floor")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What was asked for by the paths on the command line; empty: everything.
+
+    paths: names from the project root, e.g. "perf_tests/test_ttft.py" or
+    "perf_tests/test_ttft.py::test_ttft[a]".
+    """
+
+    paths: tuple[str, ...] = ()
+
+    def holds(self, name: str) -> bool:
+        """Whether the scenario of this full name was asked for."""
+        return not self.paths or any(
+            path in ("", ".", name) or name.startswith((path + "/", path + "::", path + "[")) for path in self.paths
+        )
+
+    def __str__(self) -> str:
+        """As it is shown."""
+        return ", ".join(self.paths)
+
+
+def scope(config: pytest.Config, root: Path) -> Scope:
+    """Read the scope off the command line.
+
+    -k, -m and --deselect are no part of it: they leave out what was asked for.
+    """
+    if config.args_source is not pytest.Config.ArgsSource.ARGS or config.getoption("pyargs"):
+        return Scope()
+    paths = []
+    for argument in config.args:
+        file, colons, test = str(argument).partition("::")
+        path = (config.invocation_params.dir / file).resolve()
+        if root.resolve().is_relative_to(path):
+            return Scope()
+        if path.is_relative_to(root.resolve()):
+            paths.append(path.relative_to(root.resolve()).as_posix() + colons + test)
+    return Scope(tuple(paths))

@@ -1,0 +1,317 @@
+"""What was asked for on the command line and in the ini file, validated."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from perf_gate.judging.policy import Policy
+from perf_gate.measuring.campaign import BATCH, Plan
+from perf_gate.measuring.crew import Conditions
+from perf_gate.measuring.plant import Plant, parse_plant
+
+Value = TypeVar("Value")
+
+RECORD_WORKERS = (24, 24)
+COMPARE_WORKERS = (8, 16)
+# A record is made rarely and compared with often: it may take longer.
+RECORD_BUDGET = 480.0
+COMPARE_BUDGET = 180.0
+
+
+def _option(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:
+    """Turn a parser that raises ValueError into one whose message argparse shows."""
+
+    def parse(text: str) -> Value:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    parse.__name__ = name
+    return parse
+
+
+def parse_budget(text: str) -> float:
+    """Seconds, finite and > 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError("give a number of seconds > 0")
+    return seconds
+
+
+def parse_workers(text: str) -> tuple[int, int]:
+    """MIN:MAX, or one number for both; even, since workers come in pairs."""
+    parts = text.split(":")
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+        raise ValueError("give MIN:MAX, e.g. 8:16")
+    least, most = int(parts[0]), int(parts[-1])
+    if least % BATCH or most % BATCH or not 0 < least <= most:
+        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:16")
+    return least, most
+
+
+def looks_between(least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
+    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
+
+
+def parse_threads(text: str) -> int:
+    """A whole number >= 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("give a whole number >= 1")
+    return int(text)
+
+
+def parse_seed(text: str) -> int:
+    """A whole number >= 0."""
+    if not text.isdecimal():
+        raise ValueError("give a whole number >= 0")
+    return int(text)
+
+
+def parse_name(text: str) -> str:
+    """Letters, digits, dash, dot and underscore: it becomes part of a file name."""
+    if not text or not all(c.isalnum() or c in "-._" for c in text) or text.startswith("."):
+        raise ValueError("give a name of letters, digits, '-', '_' and '.', e.g. --gate-record tree-of-nodes")
+    return text
+
+
+def parse_chance(text: str) -> float:
+    """A chance, > 0 and < 0.5."""
+    try:
+        chance = float(text)
+    except ValueError:
+        chance = math.nan
+    if not 0 < chance < 0.5:
+        raise ValueError("give a chance > 0 and < 0.5, e.g. 0.001")
+    return chance
+
+
+def parse_allowance(line: str) -> tuple[str, float]:
+    """A line "metric name = 0.02": relative change for the worse that is nobody's business."""
+    name, equals, text = (part.strip() for part in line.rpartition("="))
+    try:
+        allowance = float(text)
+    except ValueError:
+        allowance = math.nan
+    if not (name and equals and 0 < allowance < 1):
+        raise ValueError("give lines like 'reuse efficiency = 0.02', with a number > 0 and < 1")
+    return name, allowance
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the gate's options and ini values."""
+    group = parser.getgroup("perf gate")
+    group.addoption(
+        "--gate-exact",
+        action="store_true",
+        help="Judge exact metrics only; nothing is timed. Takes seconds, on any machine.",
+    )
+    group.addoption(
+        "--gate-record",
+        metavar="NAME",
+        type=_option(parse_name, "name"),
+        help="Measure at length and write the next record, e.g. baselines/0002_NAME.json. Refused after a failing,"
+        " partial or invalid run and in a dirty checkout.",
+    )
+    group.addoption(
+        "--gate-budget",
+        metavar="SECONDS",
+        type=_option(parse_budget, "seconds"),
+        help=f"Time for measuring all scenarios (default {COMPARE_BUDGET:g}; for a record {RECORD_BUDGET:g}).",
+    )
+    group.addoption(
+        "--gate-workers",
+        metavar="MIN:MAX",
+        type=_option(parse_workers, "workers"),
+        help="Least and most fresh worker processes (default {}:{}; for a record {}:{}).".format(
+            *COMPARE_WORKERS, *RECORD_WORKERS
+        ),
+    )
+    group.addoption(
+        "--gate-threads",
+        metavar="N",
+        type=_option(parse_threads, "threads"),
+        default=1,
+        help="Threads of each numeric library in a worker (default 1).",
+    )
+    group.addoption(
+        "--gate-deadline",
+        metavar="SECONDS",
+        type=_option(parse_budget, "seconds"),
+        default=300.0,
+        help="Longest time that opening a scenario or one pass of rounds may take before the worker counts as hung"
+        " (default 300).",
+    )
+    group.addoption(
+        "--gate-seed",
+        metavar="N",
+        type=_option(parse_seed, "seed"),
+        default=0,
+        help="Seed of the order of scenarios, workers and arms (default 0).",
+    )
+    group.addoption(
+        "--gate-samples",
+        metavar="FILE",
+        type=Path,
+        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
+    )
+    # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
+    group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
+    parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
+    parser.addini("gate_allowance", "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How this run measures and judges.
+
+    root: folder of the ini file (of the root directory where there is none): names and records are relative
+    to it.
+    exact: nothing is timed. reference: None: nothing is compared; "": with the newest record; else with the
+    record of this number.
+    record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
+    """
+
+    root: Path
+    baselines: Path
+    reference: str | None
+    record: str | None
+    exact: bool
+    plan: Plan
+    conditions: Conditions
+    policy: Policy
+    allowances: Mapping[str, float]
+    samples: Path | None = None
+
+    @property
+    def plant(self) -> Plant | None:
+        """The slowdown that this run is to be given on purpose."""
+        return self.plan.plant
+
+    @property
+    def asks(self) -> bool:
+        """Whether this run has to end with a verdict or a record."""
+        return self.reference is not None or self.record is not None
+
+
+def settings(config: pytest.Config) -> Settings:
+    """Read the settings of a run. Raises pytest.UsageError naming the bad value."""
+    option: Any = config.getoption
+    root = config.inipath.parent if config.inipath else config.rootpath
+    record = option("gate_record")
+    least, most = option("gate_workers") or (RECORD_WORKERS if record else COMPARE_WORKERS)
+    exact = option("gate_exact") or is_disabled(config)
+    looks = looks_between(least, most)
+    allowances = dict(_ini(parse_allowance, "gate_allowance", line) for line in config.getini("gate_allowance"))
+    found = Settings(
+        root=root,
+        baselines=root / config.getini("gate_baselines"),
+        reference=_reference(config),
+        record=record,
+        exact=exact,
+        plan=Plan(
+            budget=option("gate_budget") or (RECORD_BUDGET if record else COMPARE_BUDGET),
+            looks=looks,
+            seed=option("gate_seed"),
+            exact=exact,
+            plant=option("gate_plant"),
+        ),
+        conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
+        policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
+        allowances=allowances,
+        samples=_samples(config),
+    )
+    _refuse_untold_plant(found)
+    if found.asks:
+        _refuse_contradictions(config)
+    return found
+
+
+def _samples(config: pytest.Config) -> Path | None:
+    asked: Any = config.getoption("gate_samples")
+    return None if asked is None else config.invocation_params.dir / asked
+
+
+def _refuse_untold_plant(found: Settings) -> None:
+    """A run that was slowed down on purpose must leave no trace that looks like a measurement."""
+    if found.plant is not None and found.record is not None:
+        raise pytest.UsageError(
+            "--gate-plant slows the run down on purpose: it can never be a record, drop one of both"
+        )
+    if found.plant is not None and found.samples is None:
+        raise pytest.UsageError("--gate-plant is for perf-gate calibrate, which reads the run from --gate-samples=FILE")
+    if found.samples is not None and found.samples.resolve().is_relative_to(found.baselines.resolve()):
+        raise pytest.UsageError(
+            f"--gate-samples={found.samples} would put the samples of one run among the records: choose another folder"
+        )
+
+
+def _ini(parse: Callable[[str], Value], name: str, text: str) -> Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise pytest.UsageError(f"ini value {name}: {text!r}: {error}") from None
+
+
+def _reference(config: pytest.Config) -> str | None:
+    """What --benchmark-compare asks for; it takes a value, and the value may be a path that was meant as such."""
+    compare: Any = config.getoption("benchmark_compare", None)
+    if compare is True:
+        return ""
+    if not compare:
+        return None
+    text = str(compare)
+    if "/" in text or os.sep in text or (config.invocation_params.dir / text.partition("::")[0]).exists():
+        raise pytest.UsageError(
+            f"--benchmark-compare took {text!r} for the number of a record, so that path would not be tested:"
+            f" write 'pytest {text} --benchmark-compare', the option last (in addopts it takes what follows)"
+        )
+    return text
+
+
+def _refuse_contradictions(config: pytest.Config) -> None:
+    """Options under which nothing would be measured or judged contradict a verdict and a record."""
+    option: Any = config.getoption
+    verdict = "--gate-record" if option("gate_record") else "--benchmark-compare"
+    contradictions: dict[str, bool] = {
+        "--benchmark-skip": option("benchmark_skip", False) and not option("benchmark_only", False),
+        "--benchmark-disable": is_disabled(config),
+        "--collect-only": option("collectonly", False),
+        "--setup-plan": option("setupplan", False),
+        "--setup-only": option("setuponly", False),
+        "-n / --dist (pytest-xdist)": is_distributed(config),
+    }
+    if option("gate_record"):
+        # They keep whole files from being collected, so that nobody would notice what is not measured.
+        for name in ("lf", "stepwise", "ignore", "ignore_glob"):
+            contradictions[f"--{name.replace('_', '-')}"] = bool(option(name, None))
+    for name, given in contradictions.items():
+        if given:
+            raise pytest.UsageError(
+                f"{verdict} needs to measure, and {name} leaves nothing measured: drop one of the two"
+            )
+
+
+def is_disabled(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark was told not to time anything."""
+    option: Any = config.getoption
+    return bool(option("benchmark_disable", False)) and not option("benchmark_enable", False)
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Whether pytest-xdist spreads the tests over processes, here or in the process that started this one."""
+    option: Any = config.getoption
+    return option("dist", "no") != "no" or bool(option("numprocesses", None)) or hasattr(config, "workerinput")

@@ -1,0 +1,1 @@
+"""Verdicts and records for human eyes."""

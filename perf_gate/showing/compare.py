@@ -1,0 +1,85 @@
+"""`perf-gate compare A B`: the verdict on B against A, the same as in pytest."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import sys
+from typing import Any
+
+from perf_gate.judging.judge import Policy, judge
+from perf_gate.records.record import Record, load
+from perf_gate.showing.table import render
+from perf_gate.verdict import Row, exit_status
+
+
+class UnknownMachineError(LookupError):
+    """A record does not hold the machine class that was asked for."""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    verb = verbs.add_parser("compare", help="judge one record against another", description=__doc__)
+    verb.add_argument("reference", metavar="A.json", help="the record to hold against")
+    verb.add_argument("now", metavar="B.json", help="the record to judge")
+    verb.add_argument("--machine", help="machine class of B to judge (default: the one recorded last)")
+    verb.add_argument("--oldest", metavar="FILE", help="a third record to hold B against, for slow drift")
+    verb.add_argument(
+        "--alpha", type=_chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
+    )
+    verb.add_argument("--exact", action="store_true", help="exact metrics only")
+    verb.set_defaults(run=run)
+
+
+def _chance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is no chance between 0 and 0.5, e.g. 0.001")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge and print. Returns the exit status of the verdict."""
+    reference, now = load(options.reference), load(options.now)
+    oldest = load(options.oldest) if options.oldest else None
+    rows = compare(
+        reference, now, machine=options.machine, oldest=oldest, alpha=options.alpha, sampled=not options.exact
+    )
+    text = render(rows, width=shutil.get_terminal_size((120, 24)).columns, color=sys.stdout.isatty())
+    print(text)  # noqa: T201 - a command line speaks by printing
+    return int(exit_status(rows))
+
+
+def compare(
+    reference: Record,
+    now: Record,
+    *,
+    machine: str | None = None,
+    oldest: Record | None = None,
+    alpha: float = 0.001,
+    sampled: bool = True,
+) -> list[Row]:
+    """Judge one record against another: all samples are there, so there is one look.
+
+    machine: class to judge; None: the one that `now` was recorded on last. Raises UnknownMachineError for a
+    class that `now` does not hold.
+    """
+    if machine is not None and machine not in now.sections:
+        held = "; ".join(sorted(now.sections))
+        raise UnknownMachineError(f"{now.name} holds no machine class {machine!r}; it holds: {held}")
+    ours = now.latest if machine is None else now.sections[machine]
+    theirs = reference.section(ours.machine)
+    return judge(
+        ours.measurements,
+        theirs.measurements,
+        policy=Policy(alpha=alpha, looks=1),
+        oldest=[] if oldest is None else oldest.section(ours.machine).measurements,
+        machine=ours.machine,
+        software=ours.provenance.software,
+        reference_software=theirs.provenance.software,
+        sampled=sampled,
+    )

@@ -1,0 +1,166 @@
+"""Rows of a judgement as text: the verdict first, then what is not in order and why, then the rest."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perf_gate.metric import Exact
+from perf_gate.showing.quantity import percent, quantity
+from perf_gate.verdict import Exit, Row, Verdict, exit_status
+
+STYLE = {
+    Verdict.PASS: "green",
+    Verdict.IMPROVED: "cyan",
+    Verdict.REGRESSED: "bold red",
+    Verdict.INVALID: "bold red",
+    Verdict.MISSING: "bold yellow",
+    Verdict.UNRECORDED: "bold yellow",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_COMPARABLE: "yellow",
+}
+URGENCY = (
+    Verdict.REGRESSED,
+    Verdict.INVALID,
+    Verdict.MISSING,
+    Verdict.UNRECORDED,
+    Verdict.INCONCLUSIVE,
+    Verdict.NOT_COMPARABLE,
+    Verdict.IMPROVED,
+    Verdict.PASS,
+)
+WORD = {Exit.PASS: "pass", Exit.REGRESSED: "regressed", Exit.CANNOT_JUDGE: "cannot judge"}
+LEGEND = (
+    "change: for the worse, as a share of the baseline, with an interval that holds for all rows at once; "
+    "regressed: all of it lies above 'allowed'. caught from: the smallest change that this run would have called "
+    "regressed; exact metrics: any."
+)
+
+
+def red(row: Row) -> bool:
+    """Whether this row alone keeps a run from passing."""
+    return row.verdict not in (Verdict.PASS, Verdict.IMPROVED) and not row.optional
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """The verdict of the whole run and its counts, e.g. "regressed: 2 of 48 metrics; 46 pass, 0 not judged"."""
+    status = exit_status(rows)
+    if not rows:
+        return f"{WORD[status]}: 0 metrics were compared"
+    counts = Counter(row.verdict for row in rows if not row.optional)
+    unjudged = sum(row.optional for row in rows)
+    leading = {
+        Exit.PASS: counts[Verdict.PASS] + counts[Verdict.IMPROVED],
+        Exit.REGRESSED: counts[Verdict.REGRESSED],
+        Exit.CANNOT_JUDGE: sum(map(red, rows)),
+    }[status]
+    shown = [f"{counts[each]} {each.value}" for each in URGENCY if counts[each] and each.value != WORD[status]]
+    if status is Exit.PASS and not counts[Verdict.IMPROVED]:
+        shown = []
+    return f"{WORD[status]}: {leading} of {len(rows)} metrics; " + ", ".join([*shown, f"{unjudged} not judged"])
+
+
+def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True) -> str:
+    """The whole report as text of at most `width` columns, without a trailing newline.
+
+    color: with ANSI colours. equal: with the exact metrics that passed, one row each; else one line counts them.
+    Rows against an older record appear only where they did not pass; the headline counts them all. The same text
+    on any terminal: nothing is taken from the environment.
+    """
+    ordered = sorted(rows, key=lambda row: URGENCY.index(row.verdict))
+    same = [row for row in ordered if row.verdict is Verdict.PASS and isinstance(row.metric, Exact)]
+    shown = [
+        row
+        for row in ordered
+        if row.verdict is not Verdict.PASS or (not row.against and (equal or not isinstance(row.metric, Exact)))
+    ]
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=max(width, 40),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(Text(headline(rows), style=_headline_style(rows)))
+    for row in shown:
+        if row.why:
+            console.print(Text.assemble((row.verdict.value, STYLE[row.verdict]), f" {_title(row)}"), soft_wrap=True)
+            console.print(Padding(Text(row.why), (0, 0, 0, 2)))
+    if same and not equal:
+        console.print(f"{len(same)} exact metrics are equal to the record's (-v shows each)")
+    if shown:
+        console.print(_table(shown, width))
+        console.print(Text(LEGEND, style="dim" if color else ""))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def _headline_style(rows: Sequence[Row]) -> str:
+    return {Exit.PASS: "bold green", Exit.REGRESSED: "bold red", Exit.CANNOT_JUDGE: "bold yellow"}[exit_status(rows)]
+
+
+def _title(row: Row) -> str:
+    return row.scenario if row.metric is None else f"{row.scenario}: {row.metric.name}"
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    table = Table(box=box.ASCII2, pad_edge=False, show_edge=False)
+    table.add_column("scenario", overflow="fold", min_width=min(width // 4, max(len(_short(row)) for row in rows)))
+    table.add_column("metric", overflow="fold", min_width=8)
+    for name in ("baseline", "now", "change [interval]", "allowed", "caught from"):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("verdict", overflow="fold", min_width=9)
+    for row in rows:
+        unit = "" if row.metric is None else row.metric.unit
+        table.add_row(
+            Text(_short(row)),
+            Text("-" if row.metric is None else row.metric.name),
+            Text(quantity(row.reference, unit)),
+            Text(quantity(row.now, unit)),
+            Text(_change(row)),
+            Text(percent(row.allowed)),
+            Text(_detectable(row)),
+            Text(row.verdict.value, style=STYLE[row.verdict]),
+        )
+    return table
+
+
+def _short(row: Row) -> str:
+    name = row.scenario.rsplit("::", 1)[-1]
+    return f"{name} against {row.against}" if row.against else name
+
+
+def _change(row: Row) -> str:
+    change = percent(row.worse, signed=True)
+    if row.low is None or row.high is None or row.low == row.high:
+        return change
+    return f"{change} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+
+
+def _detectable(row: Row) -> str:
+    return "any" if row.detectable is None and row.worse is not None else percent(row.detectable)
+
+
+def failure_text(rows: Sequence[Row]) -> str:
+    """What the failing test of one scenario says: each row that is not in order, and what to do. "" if all are."""
+    return "\n".join(_failure(row) for row in sorted(rows, key=lambda row: URGENCY.index(row.verdict)) if red(row))
+
+
+def _failure(row: Row) -> str:
+    name = row.scenario if row.metric is None else row.metric.name
+    lines = [f"{name}: {row.verdict.value}"]
+    if row.metric is not None and row.now is not None and row.reference is not None:
+        values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
+        lines.append(values if row.worse is None else f"{values}, change for the worse {_change(row)}")
+    if row.allowed is not None:
+        lines.append(f"allowed {percent(row.allowed)}, caught from {_detectable(row)}")
+    return "\n  ".join([*lines, row.why])
