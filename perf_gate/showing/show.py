@@ -21,6 +21,14 @@ from perf_gate.records.section import Section
 from perf_gate.showing.quantity import quantity
 
 
+class _Pipe(Console):
+    """rich ends the program with 1 when its reader goes away, which would read as a regression."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the caller."""
+        raise BrokenPipeError
+
+
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     verb = verbs.add_parser("show", help="say what is in a record", description=__doc__)
@@ -31,7 +39,7 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the record. Returns 0."""
     record = load(options.file)
-    console = Console(file=sys.stdout, width=shutil.get_terminal_size((120, 24)).columns, highlight=False)
+    console = _Pipe(file=sys.stdout, width=shutil.get_terminal_size((120, 24)).columns, highlight=False)
     console.print(Text(f"{record.name}, profile {record.profile}, {len(record.sections)} machine class(es)"))
     for section in record.sections.values():
         _show(section, console)

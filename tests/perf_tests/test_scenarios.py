@@ -115,7 +115,7 @@ def test_a_missing_model_names_the_command_that_gets_it(monkeypatch: pytest.Monk
 
 
 def test_an_unknown_model_says_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelUnavailable, match=r"'no/such-model' could not be loaded .* llama-4m"):
         load("no/such-model")
 
