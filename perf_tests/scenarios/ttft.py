@@ -31,12 +31,16 @@ COUNTS: tuple[Metric, ...] = (
     Exact("operator calls", "calls", travels=Travels.SOFTWARE),
     Exact("FLOPs", "FLOP", travels=Travels.SOFTWARE),
 )
-EFFICIENCY = Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm", elsewhere=0.03)
+# Two sessions of the same code on one machine, an hour apart, differed by 1.0 % in the mean over all scenarios, and by
+# 2 % in single ones: less than that is nobody's regression against a stored record.
+EFFICIENCY = Sampled(
+    "reuse efficiency", "", Better.HIGHER, "floor", "warm", allowance=0.02, resolution=0.06, elsewhere=0.04
+)
 FIRST_HIT_EFFICIENCY = Sampled(
-    "first-hit efficiency", "", Better.HIGHER, "floor", "first", allowance=0.02, resolution=0.06, elsewhere=0.05
+    "first-hit efficiency", "", Better.HIGHER, "floor", "first", allowance=0.03, resolution=0.08, elsewhere=0.06
 )
 REQUEST_EFFICIENCY = Sampled(
-    "request efficiency", "", Better.HIGHER, "floor", "request", allowance=0.02, resolution=0.06, elsewhere=0.05
+    "request efficiency", "", Better.HIGHER, "floor", "request", allowance=0.03, resolution=0.08, elsewhere=0.06
 )
 SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", allowance=0.05, resolution=0.15)
 
