@@ -5,6 +5,7 @@ Loading is cached per process: a worker loads a model once for all scenarios.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import importlib.util
@@ -142,8 +143,15 @@ def _smollm2() -> Path:
     home.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=home))
     try:
-        for loader in (AutoModelForCausalLM, AutoTokenizer):
-            loader.from_pretrained(str(packed.parent), gguf_file=packed.name).save_pretrained(fresh)
+        unpacked = AutoModelForCausalLM.from_pretrained(str(packed.parent), gguf_file=packed.name)
+        # It is dequantised, yet marked as quantised, which forbids to save it: its weights go into an unmarked one.
+        config = copy.deepcopy(unpacked.config)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        model = AutoModelForCausalLM.from_config(config)
+        model.load_state_dict(unpacked.state_dict())
+        model.save_pretrained(fresh)
+        AutoTokenizer.from_pretrained(str(packed.parent), gguf_file=packed.name).save_pretrained(fresh)
         fresh.rename(folder)
     except OSError:
         if not folder.is_dir():  # another process may have been first
