@@ -70,16 +70,19 @@ def headline(rows: Sequence[Row]) -> str:
 def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True) -> str:
     """The whole report as text of at most `width` columns, without a trailing newline.
 
-    color: with ANSI colours. equal: with the exact metrics that passed, one row each; else one line counts them.
+    color: with ANSI colours. equal: with a row for each exact metric that passed and each metric that need not be
+    judged; else lines count them.
     Rows against an older record appear only where they did not pass; the headline counts them all. The same text
     on any terminal: nothing is taken from the environment.
     """
     ordered = sorted(rows, key=lambda row: URGENCY.index(row.verdict))
     same = [row for row in ordered if row.verdict is Verdict.PASS and isinstance(row.metric, Exact)]
+    unjudged = Counter(row.why for row in ordered if row.optional)
     shown = [
         row
         for row in ordered
-        if row.verdict is not Verdict.PASS or (not row.against and (equal or not isinstance(row.metric, Exact)))
+        if not (row.optional and not equal)
+        and (row.verdict is not Verdict.PASS or (not row.against and (equal or not isinstance(row.metric, Exact))))
     ]
     stream = io.StringIO()
     console = Console(
@@ -96,8 +99,11 @@ def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal:
         if row.why:
             console.print(Text.assemble((row.verdict.value, STYLE[row.verdict]), f" {_title(row)}"), soft_wrap=True)
             console.print(Padding(Text(row.why), (0, 0, 0, 2)))
-    if same and not equal:
-        console.print(f"{len(same)} exact metrics are equal to the record's (-v shows each)")
+    if not equal:
+        for why, count in unjudged.items():
+            console.print(f"{count} metrics not judged (-v shows each): {why}")
+        if same:
+            console.print(f"{len(same)} exact metrics are equal to the record's (-v shows each)")
     if shown:
         console.print(_table(shown, width))
         console.print(Text(LEGEND, style="dim" if color else ""))

@@ -94,6 +94,9 @@ def test_exact_metrics_that_are_equal_may_be_counted_only():
     assert "1 exact metrics are equal" in text
     assert f"| {FATTER.metric.name} " not in text
     assert "reuse efficiency" in text
+    text = render([GOOD, ABROAD, ABROAD], width=160, equal=False)
+    assert f"2 metrics not judged (-v shows each): {ABROAD.why}" in text
+    assert "not comparable" not in text
     # One that is not equal is shown whatever is asked for.
     assert FATTER.metric.name in render([FATTER], width=160, equal=False)
 
