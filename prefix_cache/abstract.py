@@ -171,17 +171,7 @@ class PromptCache(ABC):
         options: further arguments of `model.generate`, e.g. do_sample=False. Raises what `lookup` raises,
         BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
         """
-        if options.get("use_cache") is False:
-            raise OptionError("use_cache=False: without KV there is nothing to reuse; leave the option out")
-        for name in _RUN_THE_PROMPT_AGAIN:
-            if options.get(name) is not None:
-                raise OptionError(
-                    f"{name}: transformers' assisted decoding runs the whole prompt over KV that holds its beginning "
-                    "already, and answers wrongly; leave the option out, or call model.generate without this cache"
-                )
-        for name in ("num_beams", "num_return_sequences"):
-            if options.get(name, 1) != 1:
-                raise BatchError(f"{name}={options[name]}: a prefix cache serves one sequence at a time; use {name}=1")
+        self._refuse_options(options)
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
         ) as hit:
@@ -198,6 +188,28 @@ class PromptCache(ABC):
             # The last token was chosen but never run, so it has no KV yet.
             stored = hit.store(sequences[0, : hit.kv.get_seq_length()])
             return Generation(sequences, len(hit.prompt), hit.length, stored)
+
+    def _refuse_options(self, options: dict[str, Any]) -> None:
+        """Before anything is run, and wherever the option is hidden: in the call, its config, or the model's own."""
+        for name in ("inputs", "input_ids", "past_key_values", "cache"):
+            if name in options:
+                raise OptionError(f"{name}: the prompt and its KV come from this cache; leave the option out")
+        config = options.get("generation_config") or getattr(self.model, "generation_config", None)
+
+        def asked(name: str) -> Any:
+            return options[name] if name in options else getattr(config, name, None)
+
+        if asked("use_cache") is False:
+            raise OptionError("use_cache=False: without KV there is nothing to reuse; leave the option out")
+        for name in _RUN_THE_PROMPT_AGAIN:
+            if asked(name) is not None:
+                raise OptionError(
+                    f"{name}: transformers' assisted decoding runs the whole prompt over KV that holds its beginning "
+                    "already, and answers wrongly; leave the option out, or call model.generate without this cache"
+                )
+        for name in ("num_beams", "num_return_sequences"):
+            if (asked(name) or 1) != 1:
+                raise BatchError(f"{name}={asked(name)}: a prefix cache serves one sequence at a time; use {name}=1")
 
     def suffix_of(self, tokens: TokenArray, length: int, device: torch.device) -> torch.Tensor:
         """[1, n - length], in memory of its own: who writes to it does not change the key."""

@@ -6,9 +6,10 @@ Hashing the weights would take longer than the hit. What is watched instead, at 
 - a few elements in the middle of each tensor, read through memory: writes that no version counter sees
   (`param.data.add_(...)`, NumPy views), as an adapter merge or a weight reload makes them;
 - which adapters of an adapter library are active, and the attention implementation.
-A write past the version counter that touches none of the sampled elements is not seen: call `PrefixCache.clear()`
-after poking single weights through `.data`. Tensors off the CPU are not sampled, because reading them would wait for
-the device. Tensors without a version counter (made in inference mode) are hashed whole.
+A write past the version counter that touches none of the sampled elements is not seen, nor are plain attributes of
+modules, patched methods and hooks: call `PrefixCache.clear()` after changing those. Tensors off the CPU are not
+sampled, because reading them would wait for the device. Tensors without a version counter (made in inference mode) are
+hashed whole.
 """
 
 from __future__ import annotations

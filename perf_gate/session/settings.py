@@ -116,7 +116,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--gate-exact",
         action="store_true",
-        help="Judge exact metrics only; nothing is timed. Takes seconds, on any machine.",
+        help="Judge exact metrics only; nothing is timed. The same verdict on any machine, however noisy.",
     )
     group.addoption(
         "--gate-record",

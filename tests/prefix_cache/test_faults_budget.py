@@ -262,3 +262,14 @@ def test_a_store_that_runs_out_of_memory_changes_nothing(llama, tokens, monkeypa
         assert cache.counters().tokens_live == 20
         assert hit.store() == 10
     cache.check()
+
+
+def test_a_request_buffer_is_no_larger_than_its_prompt_asks_for(llama, tokens) -> None:
+    cache = PrefixCache(llama)
+    for seed in range(6):
+        cache.prefill(tokens(seed, 100))
+    live = cache.counters()
+    assert live.in_use_bytes_live == 0
+    assert live.idle_bytes_live == 4 * 256 * cache.nbytes_per_token  # four buffers, each the next multiple of 256
+    with cache.lookup(tokens(0, 100), room=200):
+        assert cache.counters().in_use_bytes_live == 512 * cache.nbytes_per_token

@@ -327,3 +327,26 @@ def test_every_refusal_has_one_base() -> None:
     errors = [value for name, value in vars(prefix_cache).items() if name.endswith("Error")]
     assert len(errors) >= 11
     assert all(issubclass(error, PrefixCacheError) for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "error"),
+    [
+        ({"use_cache": False}, OptionError),
+        ({"prompt_lookup_num_tokens": 3}, OptionError),
+        ({"num_beams": 2}, BatchError),
+        ({"num_return_sequences": 2, "do_sample": True}, BatchError),
+    ],
+)
+def test_an_option_hidden_in_a_config_is_refused_before_anything_runs(llama, tokens, hidden, error) -> None:
+    cache = PrefixCache(llama)
+    config = transformers.GenerationConfig(**hidden)
+    with pytest.raises(error):
+        cache.generate(tokens(1, 20), max_new_tokens=4, generation_config=config)
+    assert cache.counters().requests == 0
+
+
+@pytest.mark.parametrize("name", ["inputs", "past_key_values", "cache"])
+def test_a_prompt_or_kv_handed_in_beside_the_prompt_is_refused(llama, tokens, name) -> None:
+    with pytest.raises(OptionError, match=name):
+        PrefixCache(llama).generate(tokens(1, 20), max_new_tokens=4, **{name: None})
