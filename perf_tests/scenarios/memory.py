@@ -21,9 +21,7 @@ class _CountedOnly:
 
 
 @dataclass(frozen=True)
-class PrefixMemory(BenchScenario):
-    """One stored prefix of `prefix` tokens, and what is left when its second half is evicted."""
-
+class _Memory(BenchScenario):
     prefix: int
 
     @property
@@ -36,6 +34,11 @@ class PrefixMemory(BenchScenario):
         """See Scenario.group."""
         return f"memory {self.id}"
 
+
+@dataclass(frozen=True)
+class PrefixMemory(_Memory):
+    """One stored prefix of `prefix` tokens, and what is left when its second half is evicted."""
+
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """See Scenario.metrics."""
@@ -43,6 +46,7 @@ class PrefixMemory(BenchScenario):
             Exact("KV bytes stored", "B"),
             Exact("KV bytes stored / theoretical", ""),
             Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive with an idle buffer", "B", travels=Travels.SOFTWARE),
             Exact("bytes kept alive after evicting half", "B", travels=Travels.SOFTWARE),
             Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
         )
@@ -63,20 +67,27 @@ class PrefixMemoryBench(_CountedOnly):
 
     def count(self) -> Mapping[str, int | float]:
         """Each from an empty cache."""
-        self._store(self.prefix_ids)
+        self._store_prefix()
         stored = self.engine.cache.counters().stored_bytes_live
         kept = {}
-        for what in (lambda: self._store(self.prefix_ids), self._evict_half, self._evict_all):
+        for what in (self._store_prefix, self._ask, self._evict_half, self._evict_all):
             self.engine.cache.clear()
             kept[what] = allocations_of(what).kept
-        alone, half, nothing = kept.values()
+        alone, idle, half, nothing = kept.values()
         return {
             "KV bytes stored": stored,
             "KV bytes stored / theoretical": stored / (len(self.prefix_ids) * self.per_token),
             "bytes kept alive": alone,
+            "bytes kept alive with an idle buffer": idle,
             "bytes kept alive after evicting half": half,
             "bytes kept alive after evicting all": nothing,
         }
+
+    def _ask(self) -> None:
+        self.engine.complete(self.prefix_ids)
+
+    def _store_prefix(self) -> None:
+        self._store(self.prefix_ids)
 
     def _store(self, prompt: Tokens) -> None:
         self.engine.complete(prompt)
@@ -85,7 +96,7 @@ class PrefixMemoryBench(_CountedOnly):
 
     def _evict_half(self) -> None:
         """Split the prefix in its middle, then evict everything but its first half, which a request has in use."""
-        self._store(self.prefix_ids)
+        self._store_prefix()
         half = self.prefix_ids[: len(self.prefix_ids) // 2]
         other = np.concatenate([half, (self.prefix_ids[len(half) :] + 1) % int(self.engine.model.config.vocab_size)])
         self._store(other)
@@ -99,21 +110,15 @@ class PrefixMemoryBench(_CountedOnly):
 
 
 @dataclass(frozen=True)
-class SharedMemory(BenchScenario):
+class SharedMemory(_Memory):
     """`requests` prompts that begin with the same `prefix` tokens and end in 20 to 50 different ones."""
 
-    prefix: int
     requests: int
 
     @property
     def id(self) -> str:
         """See Scenario.id."""
-        return f"{self.model}-prefix{self.prefix}-requests{self.requests}"
-
-    @property
-    def group(self) -> str:
-        """See Scenario.group."""
-        return f"memory {self.id}"
+        return f"{super().id}-requests{self.requests}"
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -125,6 +130,7 @@ class SharedMemory(BenchScenario):
             Exact("share of prompt tokens reused", "", better=Better.HIGHER),
             Exact("KV bytes copied", "B"),
             Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
+            Exact("idle buffer bytes", "B", travels=Travels.SOFTWARE),
             Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
         )
 
@@ -158,6 +164,7 @@ class SharedMemoryBench(_CountedOnly):
             raise InvalidPremise("the cache has seen other prompts than were asked")
         cache.clear()
         kept = allocations_of(self._ask_all).kept
+        stored = kept + allocations_of(cache.drop_idle_buffers).kept
         freed = -allocations_of(cache.clear).kept
         return {
             "KV bytes stored": after.stored_bytes_live,
@@ -165,11 +172,11 @@ class SharedMemoryBench(_CountedOnly):
             "prompt tokens computed": computed,
             "share of prompt tokens reused": 1 - computed / prompt_tokens,
             "KV bytes copied": after.copied_bytes - before.copied_bytes,
-            "bytes kept alive": kept,
-            "bytes kept alive after evicting all": kept - freed,
+            "bytes kept alive": stored,
+            "idle buffer bytes": kept - stored,
+            "bytes kept alive after evicting all": stored - freed,
         }
 
     def _ask_all(self) -> None:
         for prompt in self.asked:
             self.engine.complete(prompt)
-        self.engine.cache.drop_idle_buffers()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import prefix_cache.cache as cache_module
+import prefix_cache.pool as pool_module
 from perf_gate import InvalidPremise, Scenario
 from perf_tests.scenarios.memory import PrefixMemory, SharedMemory
 from perf_tests.scenarios.tpot import DecodeCost
@@ -151,6 +152,18 @@ def test_shared_prefixes_that_are_stored_once_each(monkeypatch: pytest.MonkeyPat
     assert after["KV bytes stored / every shared run once"] > 1.5
     assert after["prompt tokens computed"] > before["prompt tokens computed"]
     assert after["share of prompt tokens reused"] == 0
+
+
+def test_idle_buffers_that_are_larger_than_need_be(
+    monkeypatch: pytest.MonkeyPatch, sound: dict[str, Mapping[str, int | float]]
+) -> None:
+    shared = SharedMemory(MODEL, prefix=40, requests=6)
+    before = counted(shared)
+    monkeypatch.setattr(pool_module, "_GRANULE", 2 * pool_module._GRANULE)
+    assert worse(MEMORY, sound) == {"bytes kept alive with an idle buffer"}
+    after = counted(shared)
+    assert {name for name, value in after.items() if value > before[name]} == {"idle buffer bytes"}
+    assert after["idle buffer bytes"] == 2 * before["idle buffer bytes"] > 0
 
 
 def test_decoding_that_concatenates_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
