@@ -7,29 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from perf_gate.measuring.crew import Crew, FailedScenarioError, LostWorkerError, Worker
-from perf_gate.measuring.evidence import Evidence
+from perf_gate.measuring.crew import CANDIDATE, Crew, FailedScenarioError, LostWorkerError, Worker
+from perf_gate.measuring.evidence import Case, Evidence
 
 Take = Callable[[Worker, Mapping[str, Any]], None]
 
 
 class Batch:
-    """Hands requests about one scenario to workers and spoils its evidence where they fail.
+    """Hands requests about one scenario to workers and spoils the evidence of their side where they fail.
 
-    workers: those still alive. lost: one text per worker that was lost.
+    workers: those still alive. lost: one text per worker that was lost. seat: the number under which what the
+    workers see is kept, one for all of them; None: each under its own.
     """
 
-    def __init__(self, crew: Crew, workers: Sequence[Worker]) -> None:
+    def __init__(self, crew: Crew, workers: Sequence[Worker], seat: int | None = None) -> None:
         """Take charge of `workers` of `crew`."""
         self.workers = list(workers)
         self.lost: list[str] = []
+        self.seat = seat
         self._crew = crew
 
-    def open(
-        self, evidence: Evidence, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None
-    ) -> None:
-        """Let all workers open the scenario, side by side; one seed per worker. plant: see Plant.shares."""
-        scenario = evidence.task.scenario
+    def open(self, case: Case, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None) -> None:
+        """Let all workers open the scenario, side by side; one seed per worker.
+
+        plant: see Plant.shares; the base is never slowed down.
+        """
+        scenario = case.task.scenario
         kind = type(scenario)
         details = {
             "module": kind.__module__,
@@ -37,41 +40,47 @@ class Batch:
             "file": inspect.getfile(kind),
             "fields": scenario.fields(),
             "warmups": warmups,
-            "plant": dict(plant or {}),
         }
-        each = [{**details, "seed": seed} for seed in seeds]
-        self._side_by_side(evidence, "open", each, lambda _, answer: evidence.costs(answer["cost"]))
+        each = [
+            {**details, "seed": seed, "plant": dict(plant or {}) if worker.side.name == CANDIDATE else {}}
+            for worker, seed in zip(self.workers, seeds, strict=False)
+        ]
+        self._side_by_side(case, "open", each, lambda worker, answer: case.of(worker.side).costs(answer["cost"]))
 
-    def count(self, evidence: Evidence) -> None:
+    def count(self, case: Case) -> None:
         """Let all workers count the scenario, side by side."""
         each: list[dict[str, object]] = [{} for _ in self.workers]
-        self._side_by_side(evidence, "count", each, lambda _, answer: evidence.count(answer["exact"]))
+        self._side_by_side(case, "count", each, lambda worker, answer: case.of(worker.side).count(answer["exact"]))
 
-    def rounds(self, worker: Worker, evidence: Evidence, rounds: int) -> None:
+    def rounds(self, worker: Worker, case: Case, rounds: int) -> None:
         """Let one worker do `rounds` rounds while the others wait."""
+        seat = worker.number if self.seat is None else self.seat
         self._alone(
             worker,
-            evidence,
-            partial(worker.ask, "rounds", name=evidence.task.name, rounds=rounds),
-            lambda _, answer: evidence.visited(worker.number, answer["seconds"]),
+            case.of(worker.side),
+            partial(worker.ask, "rounds", name=case.task.name, rounds=rounds),
+            lambda _, answer: case.of(worker.side).visited(seat, answer["seconds"]),
         )
 
-    def close(self, evidence: Evidence) -> None:
+    def close(self, case: Case) -> None:
         """Let all workers close the scenario."""
         for worker in list(self.workers):
-            close = partial(worker.ask, "close", name=evidence.task.name)
-            self._alone(worker, evidence, close, lambda _, __: None)
+            close = partial(worker.ask, "close", name=case.task.name)
+            self._alone(worker, case.of(worker.side), close, lambda _, __: None)
 
-    def _side_by_side(self, evidence: Evidence, ask: str, details: Sequence[Mapping[str, object]], take: Take) -> None:
+    def _side_by_side(self, case: Case, ask: str, details: Sequence[Mapping[str, object]], take: Take) -> None:
         """Ask all workers, then hear them all, also where one of them fails."""
-        if evidence.invalid is not None:
-            return
         asked = []
-        for worker, detail in list(zip(self.workers, details, strict=False)):
-            if self._guard(worker, evidence, partial(worker.ask, ask, name=evidence.task.name, **detail)):
+        able = [
+            (worker, detail)
+            for worker, detail in zip(self.workers, details, strict=False)
+            if case.of(worker.side).invalid is None
+        ]
+        for worker, detail in able:
+            if self._guard(worker, case.of(worker.side), partial(worker.ask, ask, name=case.task.name, **detail)):
                 asked.append(worker)
         for worker in asked:
-            self._guard(worker, evidence, partial(hear, worker, take))
+            self._guard(worker, case.of(worker.side), partial(hear, worker, take))
 
     def _alone(self, worker: Worker, evidence: Evidence, ask: Callable[[], None], take: Take) -> None:
         if evidence.invalid is None and worker in self.workers and self._guard(worker, evidence, ask):
