@@ -225,7 +225,7 @@ class Campaign:
         return [case for case in self._valid() if case.task.scenario.arms]
 
     def _uncounted(self) -> list[Case]:
-        return [case for case in self._valid() if not case.counted(BATCH)]
+        return [case for case in self._cases.values() if not case.counted(BATCH)]
 
     def _shown(self, side: Side) -> tuple[Measurement, ...]:
         return tuple(case.of(side).measurement(self._complete) for case in self._cases.values())

@@ -123,10 +123,11 @@ class Case:
 
         One side alone is counted `times` times. Of two sides one count each is enough where they agree: they are two
         processes that came to the same. Where they differ, each is counted `times` times, to tell a change from counts
-        that vary.
+        that vary. Nothing is wanted of a side that is invalid, and no second count where the other one is.
         """
-        least = min(len(each.counted) for each in self.sides.values())
-        if len(self.sides) == 1 or least == 0:
+        able = [each for each in self.sides.values() if each.invalid is None]
+        least = min((len(each.counted) for each in able), default=times)
+        if len(self.sides) == 1 or least in (0, times):
             return least >= times
-        first, *others = (each.counted[0] for each in self.sides.values())
-        return least >= times or all(first == other for other in others)
+        counts = [each.counted[0] for each in able]
+        return least >= times or all(count == counts[0] for count in counts)

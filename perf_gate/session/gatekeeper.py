@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perf_gate.branches.repository import RepositoryError
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.campaign import Campaign, CampaignError, Log, Undecided
 from perf_gate.measuring.crew import Side
@@ -23,7 +26,7 @@ from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
 from perf_gate.session.replay import replay
 from perf_gate.session.selection import MARKER, Scope, scenario_of, scenarios_for, scope, tasks
-from perf_gate.session.settings import Settings, is_distributed
+from perf_gate.session.settings import Against, Settings, is_distributed
 from perf_gate.showing import table
 from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
@@ -91,7 +94,7 @@ class Gatekeeper:
         """See all tests before anything is deselected; count as benchmarks while pytest-benchmark looks."""
         if self._usage:
             raise pytest.UsageError(self._usage[0])
-        self._tasks = tasks(items, self.settings.root, self.settings.allowances)
+        self._tasks = tasks(items, self.settings.root, self.settings.allowances, self.settings.against_allowances)
         self._scope = scope(self._config, self.settings.root)
         names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self._tasks}  # type: ignore[attr-defined]
         for each in names.values():
@@ -112,6 +115,9 @@ class Gatekeeper:
             return []
         lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
         lines += [f"perf gate: {warning}" for warning in self._warnings()]
+        if self.settings.against is not None:
+            self._prepare()
+            lines += self._sides(self.settings.against)
         if self.settings.reference is not None:
             self._prepare()
             if self._court is not None and self._court.record.path is not None:
@@ -120,6 +126,16 @@ class Gatekeeper:
                     judging += f": only {self._scope} was asked for"
                 lines.append(f"perf gate: against {self._court.record.path.name}, {judging}")
         return lines
+
+    def _sides(self, against: Against) -> list[str]:
+        changed = ", with uncommitted changes" if self._provenance.dirty else ""
+        commit = self._provenance.commit[:7] or "no commit"
+        where = f", {against.candidate}" if against.candidate != self.settings.root else f"{changed}"
+        return [
+            f"perf gate: the candidate is the working tree at {commit}{where}",
+            f"perf gate: the base is {against.base.name}",
+            f"perf gate: {against.subject} differs between them, suites and gate are the candidate's",
+        ]
 
     # ---------------------------------------------------------------- measuring
 
@@ -202,20 +218,28 @@ class Gatekeeper:
             )
 
     def _measure(self, chosen: Sequence[Task]) -> None:
-        campaign = Campaign(
-            chosen,
-            side=Side(self.settings.root),
-            plan=self.settings.plan,
-            conditions=self.settings.conditions,
-            progress=self._progress(),
-        )
-        court = self._court
-        decide: Undecided | None = None
-        if self.settings.record is None:
-            decide = court.undecided if court is not None else nothing_undecided
+        court, against, base = self._court, self.settings.against, None
+        side = Side(self.settings.root)
         try:
-            outcome = campaign.run(decide)
-        except CampaignError as error:
+            with ExitStack() as stack:
+                if against is not None:
+                    root = stack.enter_context(against.base.laid_out())
+                    side, base = against.sides(self.settings.root, root)
+                campaign = Campaign(
+                    chosen,
+                    side=side,
+                    base=base,
+                    plan=self.settings.plan,
+                    conditions=self.settings.conditions,
+                    progress=self._progress(),
+                )
+                decide: Undecided | None = None
+                if against is not None:
+                    decide = partial(self._undecided_beside, campaign)
+                elif self.settings.record is None:
+                    decide = court.undecided if court is not None else nothing_undecided
+                outcome = campaign.run(decide)
+        except (CampaignError, RepositoryError) as error:
             self._blame(str(error))
             return
         self._log = outcome.log
@@ -224,6 +248,19 @@ class Gatekeeper:
         }
         if court is not None:
             self._rows = court.judge(tuple(self._measured.values()), outcome.log.look)
+        if against is not None:
+            self._rows = self._beside(outcome.measurements, outcome.base, outcome.log.look)
+
+    def _beside(self, now: Sequence[Measurement], base: Sequence[Measurement], look: int) -> list[Row]:
+        from perf_gate.judging.judge import judge_beside  # noqa: PLC0415 - as above
+
+        settings = self.settings
+        return judge_beside(now, base, policy=settings.policy, look=look, sampled=not settings.exact)
+
+    def _undecided_beside(self, campaign: Campaign, now: Sequence[Measurement], look: int) -> set[str]:
+        from perf_gate.judging.judge import undecided  # noqa: PLC0415 - as above
+
+        return undecided(self._beside(now, campaign.base, look))
 
     def _progress(self) -> Progress:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
@@ -282,7 +319,12 @@ class Gatekeeper:
         """Rows for scenarios whose test did not come to its verdict."""
         why = "selected, but its test ended without judging it (skipped, stopped by -x, or failed before): run it."
         lost = [name for name in self._selected if name not in self._judged]
-        return [Row(name, None, Verdict.MISSING, why=why) for name in lost]
+        rows = [Row(name, None, Verdict.MISSING, why=why) for name in lost]
+        if self.settings.against is not None:
+            # Against a record the record itself says what is missing.
+            why = "left out by -k, -m, --deselect or the like: drop that, or give the paths that are to be judged."
+            rows += [Row(name, None, Verdict.MISSING, why=why) for name in self._left_out]
+        return rows
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -291,7 +333,7 @@ class Gatekeeper:
         if not self.active or hasattr(self._config, "workerinput") or exitstatus not in ends:
             return
         self._over = True
-        if self.settings.reference is not None and self._fault is None:
+        if self.settings.compares and self._fault is None:
             self._rows = [*self._rows, *self._unjudged()]
         if self.settings.record is not None:
             self._record(self.settings.record)
@@ -302,7 +344,7 @@ class Gatekeeper:
 
     def _status(self, exitstatus: int) -> int:
         """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
-        verdicts = exit_status(self._rows) if self.settings.reference is not None else Exit.PASS
+        verdicts = exit_status(self._rows) if self.settings.compares else Exit.PASS
         if self._failures or verdicts is Exit.REGRESSED:
             return TEST_FAILED
         blamed = self._fault is not None and (self.settings.asks or bool(self._selected))
@@ -365,7 +407,8 @@ class Gatekeeper:
         lines = self._warnings()
         if self._log is not None:
             log = self._log
-            timed = f"timed in {log.workers} workers" if log.workers else "not timed"
+            crew = "pairs of workers" if self.settings.against is not None else "workers"
+            timed = f"timed in {log.workers} {crew}" if log.workers else "not timed"
             lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
             if self._config.get_verbosity() > 0:
                 lines += details(log)
@@ -375,10 +418,12 @@ class Gatekeeper:
             # A log is read in a browser; only a terminal's width is a limit.
             width = terminal.fullwidth if reporter.isatty else max(170, terminal.fullwidth)
             equal = self._config.get_verbosity() > 0
-            lines += table.render(self._rows, width=width, color=terminal.hasmarkup, equal=equal).splitlines()
+            than = "record" if self.settings.against is None else "base"
+            text = table.render(self._rows, width=width, color=terminal.hasmarkup, equal=equal, than=than)
+            lines += text.splitlines()
         if self._fault is not None:
             lines.append(f"cannot judge: {self._fault}")
-        if self.settings.reference is None:
+        if not self.settings.compares:
             lines += values(self._measured.values())
             lines.append("nothing was compared: add --benchmark-compare to judge against baselines/")
         lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]

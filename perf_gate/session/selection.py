@@ -66,14 +66,16 @@ def _refuse_twins(names: Iterable[str], what: str) -> None:
         raise pytest.UsageError(f"{what} {twins[0]!r} occurs twice; it must be unique")
 
 
-def tasks(items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float]) -> dict[str, Task]:
+def tasks(
+    items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float], beside: Mapping[str, float] | None = None
+) -> dict[str, Task]:
     """The tasks of all gate tests among `items`, by node id. Raises pytest.UsageError for equal names."""
     found = {}
     for item in items:
         scenario = scenario_of(item)
         if scenario is None:
             continue
-        metrics = tuple(_allowed(metric, item, allowances) for metric in scenario.metrics)
+        metrics = tuple(_allowed(metric, item, allowances, beside or {}) for metric in scenario.metrics)
         _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
         _refuse_strangers(item, metrics)
         found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)
@@ -91,38 +93,39 @@ def _refuse_strangers(item: pytest.Item, metrics: Sequence[Metric]) -> None:
             )
 
 
-def _allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float]) -> Metric:
+def _allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float], beside: Mapping[str, float]) -> Metric:
     """The metric with the allowance of the ini file, or of the nearest marker, which outweighs it."""
     if not isinstance(metric, Sampled):
         return metric
-    allowance, floor = allowances.get(metric.name), metric.floor
+    allowance, floor, against = allowances.get(metric.name), metric.floor, beside.get(metric.name, metric.beside)
     for marker in reversed(list(item.iter_markers("allowance"))):
-        name, allowance_here, floor_here = _marked(item, marker)
+        name, allowance_here, floor_here, against_here = _marked(item, marker)
         if name == metric.name:
             allowance, floor = allowance_here, floor if floor_here is None else floor_here
+            against = against if against_here is None else against_here
     if allowance is None:
-        return metric
+        return replace(metric, beside=against)
     # The run must be able to rule out a bit more than it allows, as before.
     resolution = max(metric.resolution, allowance + metric.resolution - metric.allowance)
     try:
-        return replace(metric, allowance=allowance, floor=floor, resolution=resolution)
+        return replace(metric, allowance=allowance, floor=floor, resolution=resolution, beside=against)
     except (ValueError, TypeError) as error:
         raise pytest.UsageError(f"{item.nodeid}: allowance: {error}") from None
 
 
-def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None]:
+def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None, float | None]:
     numbers = [*marker.args[1:], *marker.kwargs.values()]
     if (
         len(marker.args) != 2
         or not isinstance(marker.args[0], str)
-        or set(marker.kwargs) - {"floor"}
+        or set(marker.kwargs) - {"floor", "against"}
         or not all(isinstance(number, int | float) for number in numbers)
     ):
         raise pytest.UsageError(
-            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001),"
+            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001, against=0.01),"
             f" not {marker.args} {marker.kwargs or ''}".rstrip()
         )
-    return marker.args[0], marker.args[1], marker.kwargs.get("floor")
+    return marker.args[0], marker.args[1], marker.kwargs.get("floor"), marker.kwargs.get("against")
 
 
 @dataclass(frozen=True)

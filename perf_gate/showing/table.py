@@ -67,11 +67,13 @@ def headline(rows: Sequence[Row]) -> str:
     return f"{WORD[status]}: {leading} of {len(rows)} metrics; " + ", ".join([*shown, f"{unjudged} not judged"])
 
 
-def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True) -> str:
+def render(
+    rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True, than: str = "record"
+) -> str:
     """The whole report as text of at most `width` columns, without a trailing newline.
 
     color: with ANSI colours. equal: with a row for each exact metric that passed and each metric that need not be
-    judged; else lines count them.
+    judged; else lines count them. than: what the run was held against, in a word.
     Rows against an older record appear only where they did not pass; the headline counts them all. The same text
     on any terminal: nothing is taken from the environment.
     """
@@ -103,7 +105,7 @@ def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal:
         for why, count in unjudged.items():
             console.print(f"{count} metrics not judged (-v shows each): {why}")
         if same:
-            console.print(f"{len(same)} exact metrics are equal to the record's (-v shows each)")
+            console.print(f"{len(same)} exact metrics are equal to the {than}'s (-v shows each)")
     if shown:
         console.print(_table(shown, width))
         console.print(Text(LEGEND, style="dim" if color else ""))
