@@ -44,11 +44,10 @@ def lay_out(repository: Repository, commit: str, tree: Path, index: Path) -> Pat
     index: name for a file that git needs meanwhile. Raises RepositoryError.
     """
     tree.mkdir()
-    options = [part for setting in PLAIN for part in ("-c", setting)]
     top = Repository(Path(repository.git("rev-parse", "--show-toplevel")))
     environment = {"GIT_INDEX_FILE": str(index)}
-    top.git(*options, "read-tree", commit, environment=environment)
-    top.git(*options, "checkout-index", "--all", "--quiet", f"--prefix={tree}/", environment=environment)
+    top.git("read-tree", commit, settings=PLAIN, environment=environment)
+    top.git("checkout-index", "--all", "--quiet", f"--prefix={tree}/", settings=PLAIN, environment=environment)
     return tree / repository.prefix
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,15 +27,19 @@ class Repository:
 
     root: Path
 
-    def git(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-        """Output of a git command, stripped. Raises RepositoryError with what git said."""
+    def git(self, *arguments: str, settings: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> str:
+        """Output of a git command, stripped. settings: "name=value", over git's own configuration.
+
+        Raises RepositoryError with what git said.
+        """
         program = shutil.which("git")
         if program is None:
             raise RepositoryError("git is not installed: install it, or name a directory to compare with")
         # A hook (pre-push) hands down where its own repository and index are; ours are those around the root.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        options = [part for setting in settings for part in ("-c", setting)]
         done = subprocess.run(  # noqa: S603 - the program is git, the arguments are our own
-            [program, "--no-optional-locks", "-C", str(self.root), *arguments],
+            [program, "--no-optional-locks", "-C", str(self.root), *options, *arguments],
             capture_output=True,
             text=True,
             check=False,

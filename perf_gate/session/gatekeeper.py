@@ -407,7 +407,7 @@ class Gatekeeper:
         lines = self._warnings()
         if self._log is not None:
             log = self._log
-            crew = "pairs of workers" if self.settings.against is not None else "workers"
+            crew = "workers" if self.settings.against is None else f"pair{'' if log.workers == 1 else 's'} of workers"
             timed = f"timed in {log.workers} {crew}" if log.workers else "not timed"
             lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
             if self._config.get_verbosity() > 0:
