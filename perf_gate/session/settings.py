@@ -28,8 +28,8 @@ COMPARE_WORKERS = (8, 16)
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
 # Pairs: as many on each side.
-AGAINST_WORKERS = (8, 12)
-AGAINST_BUDGET = 210.0
+AGAINST_WORKERS = (8, 10)
+AGAINST_BUDGET = 230.0
 
 
 def _option(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:

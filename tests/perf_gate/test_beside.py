@@ -177,3 +177,21 @@ def test_the_same_code_alarms_at_most_as_often_as_promised():
         rows = judge_beside(*sides(100 + seed, drift=0.05, noise=0.01, shorts=SHORT[:2]), policy=policy)
         alarms += exit_status(rows) is Exit.REGRESSED
     assert alarms <= 60
+
+
+def test_the_pooled_row_gets_half_of_the_alarms_that_are_promised():
+    now, base = sides(14, noise=0.004, shorts=tuple(f"p{index}" for index in range(20)))
+    found = rows_of(judge_beside(now, base, policy=Policy(looks=1)))
+    from scipy import stats
+
+    from perf_gate.judging.contest import values
+
+    each = [
+        [values(ROUGH, theirs)[pair] - values(ROUGH, ours)[pair] for pair in ours.names]
+        for ours, theirs in zip(now, base, strict=True)
+    ]
+    apart = np.mean(each, axis=0)
+    # Nothing falls, so each row stands at its first level: the pooled one, one among 21, at half of alpha.
+    half = stats.t(PAIRS - 1).isf(0.001 / 2) * apart.std(ddof=1) / math.sqrt(PAIRS)
+    pooled = found["(all)"]
+    assert math.log1p(pooled.worse) - math.log1p(pooled.low) == pytest.approx(half)
