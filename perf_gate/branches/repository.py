@@ -27,8 +27,16 @@ class Repository:
 
     root: Path
 
-    def git(self, *arguments: str, settings: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> str:
+    def git(
+        self,
+        *arguments: str,
+        settings: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        shown: bool = False,
+    ) -> str:
         """Output of a git command, stripped. settings: "name=value", over git's own configuration.
+
+        shown: let the output through instead of returning it.
 
         Raises RepositoryError with what git said.
         """
@@ -40,14 +48,15 @@ class Repository:
         options = [part for setting in settings for part in ("-c", setting)]
         done = subprocess.run(  # noqa: S603 - the program is git, the arguments are our own
             [program, "--no-optional-locks", "-C", str(self.root), *options, *arguments],
-            capture_output=True,
+            stdout=None if shown else subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             check=False,
             env={**inherited, "LC_ALL": "C", **(environment or {})},
         )
         if done.returncode:
             raise RepositoryError(f"git {arguments[0]}: {done.stderr.strip() or f'exit status {done.returncode}'}")
-        return done.stdout.strip()
+        return "" if shown else done.stdout.strip()
 
     def holds(self, *arguments: str) -> bool:
         """Whether a git command succeeds."""
@@ -74,14 +83,14 @@ class Repository:
         if not self.holds("rev-parse", "--git-dir"):
             raise RepositoryError(f"{self.root} is in no git repository: name a directory to compare with")
         if not self.holds(*arguments):
-            raise RepositoryError(f"there is no revision {revision!r} here{self._perhaps_shallow()}")
+            raise RepositoryError(f"there is no revision {revision!r} here{self.perhaps_shallow()}")
         return self.git(*arguments).splitlines()[-1]
 
     def merge_base(self, revision: str) -> str:
         """Full hash of the best common ancestor of `revision` and HEAD. Raises RepositoryError."""
         other = self.commit(revision)
         if not self.holds("merge-base", other, "HEAD"):
-            raise RepositoryError(f"{revision} and HEAD have no common ancestor{self._perhaps_shallow()}")
+            raise RepositoryError(f"{revision} and HEAD have no common ancestor{self.perhaps_shallow()}")
         return self.git("merge-base", other, "HEAD").splitlines()[0]
 
     def default_branch(self) -> str:
@@ -94,13 +103,14 @@ class Repository:
                 return name
         raise RepositoryError(
             f"no default branch was found (looked for origin/HEAD, {', '.join(DEFAULT_BRANCHES)}): "
-            f"name the base, e.g. --gate-against=HEAD~1{self._perhaps_shallow()}"
+            f"name the base, e.g. --gate-against=HEAD~1{self.perhaps_shallow()}"
         )
 
     def describe(self, commit: str) -> str:
         """A commit in one line: the beginning of its hash and its subject. Raises RepositoryError."""
         return self.git("show", "--no-patch", "--format=%h (%s)", commit)
 
-    def _perhaps_shallow(self) -> str:
+    def perhaps_shallow(self) -> str:
+        """What to add to a message about a missing commit: how to fetch it, in a shallow clone; else ""."""
         shallow = self.holds("rev-parse", "--git-dir") and self.git("rev-parse", "--is-shallow-repository") == "true"
         return f"; {DEEPEN}" if shallow else ""

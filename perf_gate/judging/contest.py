@@ -60,19 +60,17 @@ class Contest:
 def beside(metric: Sampled, now: Measurement, base: Measurement, *, share: float) -> Contest:
     """Set one metric of `now` against a base that was measured in the same run, pair by pair.
 
-    share: part of the metric's allowance and resolution that is granted where the metric names no allowance of its own
-    for this (Sampled.beside).
+    share: part of the metric's allowance that is granted where the metric names none of its own for this
+    (Sampled.beside). What has to be ruled out before it may pass stays the same.
     """
-    if metric.beside is None:
-        allowance, distance = share * math.log1p(metric.allowance), share * _distance(metric)
-    else:
-        allowance, distance = math.log1p(metric.beside), _distance(metric) * metric.beside / metric.allowance
+    allowance = share * math.log1p(metric.allowance) if metric.beside is None else math.log1p(metric.beside)
+    resolution = max(math.log1p(metric.resolution), allowance + _distance(metric))
     ours, theirs = values(metric, now), values(metric, base)
     names = [name for name in ours if name in theirs]
     ours, theirs = ({name: side[name] for name in names} for side in (ours, theirs))
     floor = _floor(metric, math.exp(mean(theirs.values()))) if theirs else 0.0
-    allowed = max(allowance, floor)
-    return Contest(now.scenario, metric, ours, theirs, allowed, allowed + distance, floor, paired=True)
+    allowed, needed = max(allowance, floor), max(resolution, floor + _distance(metric))
+    return Contest(now.scenario, metric, ours, theirs, allowed, needed, floor, paired=True)
 
 
 def _distance(metric: Sampled) -> float:

@@ -16,8 +16,8 @@ class Policy:
     workers: fewest workers, on either side, that a sampled metric is judged from.
     pooled_share: the pooled row's allowance and resolution, as a share of those of its scenarios. A mean over
         scenarios scatters less than one of them, so it can be held to less.
-    paired_share: allowance and resolution against a base in the same run, as a share of those against a record. What
-        two sessions of the same code differ by is part of the latter, and does not exist within one run.
+    paired_share: allowance against a base in the same run, as a share of that against a record. What two sessions of
+        the same code differ by is part of the latter, and does not exist within one run.
     """
 
     alpha: float = 0.001

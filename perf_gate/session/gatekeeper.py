@@ -19,15 +19,17 @@ from perf_gate.measuring.evidence import Task
 from perf_gate.measuring.progress import LiveLine, PlainLines, Progress
 from perf_gate.metric import Exact
 from perf_gate.records.provenance import Provenance, provenance
+from perf_gate.records.record import write
 from perf_gate.records.recording import record
 from perf_gate.records.refusal import RefusedRecord
 from perf_gate.records.runfile import run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
 from perf_gate.session.replay import replay
-from perf_gate.session.selection import MARKER, Scope, scenario_of, scenarios_for, scope, tasks
+from perf_gate.session.selection import MARKER, Scope, place_of, scenario_of, scenarios_for, scope, tasks
 from perf_gate.session.settings import Against, Settings, is_distributed
 from perf_gate.showing import table
+from perf_gate.showing.report import Place, Report, as_json, as_markdown, commands
 from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
@@ -62,6 +64,9 @@ class Gatekeeper:
         self._recorded: list[str] = []
         self._refused: str | None = None
         self._kept: str | None = None
+        self._places: dict[str, Place] = {}
+        self._report: Report | None = None
+        self._untold: str | None = None
         self._waiting: list[Task] = []
         self._over = self._green = False
 
@@ -95,6 +100,11 @@ class Gatekeeper:
         if self._usage:
             raise pytest.UsageError(self._usage[0])
         self._tasks = tasks(items, self.settings.root, self.settings.allowances, self.settings.against_allowances)
+        self._places = {
+            self._tasks[item.nodeid].name: place_of(item, self.settings.root)
+            for item in items
+            if item.nodeid in self._tasks
+        }
         self._scope = scope(self._config, self.settings.root)
         names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self._tasks}  # type: ignore[attr-defined]
         for each in names.values():
@@ -341,6 +351,47 @@ class Gatekeeper:
             self._keep_samples(self.settings.samples)
         session.exitstatus = self._status(int(exitstatus))
         self._green = session.exitstatus == Exit.PASS
+        self._tell(int(session.exitstatus))
+
+    def _tell(self, status: int) -> None:
+        """Write the verdict down where that was asked for."""
+        self._report = Report(
+            self._rows,
+            status,
+            against=self._held_against(),
+            fault=self._fault,
+            failed=self._failures,
+            facts=[
+                *self._warnings(),
+                *([] if self._log is None else [self._measuring(self._log)]),
+                *(f"recorded: {name}" for name in self._recorded),
+                *([] if self._refused is None else [self._refused]),
+            ],
+            values=[] if self.settings.compares else list(values(self._measured.values())),
+            places=self._places,
+        )
+        try:
+            if self.settings.rows is not None:
+                write(as_json(self._report), self.settings.rows, overwrite=True)
+            if self.settings.summary is not None:
+                # Appended to: several steps of a job share one summary.
+                with self.settings.summary.open("a", encoding="utf-8") as file:
+                    file.write(as_markdown(self._report))
+        except (OSError, RecordError) as error:
+            # The verdict itself stands, and is on the terminal.
+            self._untold = f"the report was not written: {error}"
+
+    def _held_against(self) -> str:
+        if self.settings.against is not None:
+            return f"the base {self.settings.against.base.name}"
+        if self._court is not None and self._court.record.path is not None:
+            return f"the record {self._court.record.path.name}"
+        return ""
+
+    def _measuring(self, log: Log) -> str:
+        crew = "workers" if self.settings.against is None else f"pair{'' if log.workers == 1 else 's'} of workers"
+        timed = f"timed in {log.workers} {crew}" if log.workers else "not timed"
+        return f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}"
 
     def _status(self, exitstatus: int) -> int:
         """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
@@ -407,9 +458,7 @@ class Gatekeeper:
         lines = self._warnings()
         if self._log is not None:
             log = self._log
-            crew = "workers" if self.settings.against is None else f"pair{'' if log.workers == 1 else 's'} of workers"
-            timed = f"timed in {log.workers} {crew}" if log.workers else "not timed"
-            lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
+            lines.append(self._measuring(log))
             if self._config.get_verbosity() > 0:
                 lines += details(log)
             lines += [f"lost: {text}" for text in log.lost]
@@ -429,8 +478,9 @@ class Gatekeeper:
         lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]
         if self._refused is not None:
             lines.append(self._refused)
-        if self._kept is not None:
-            lines.append(self._kept)
+        lines += [line for line in (self._kept, self._untold) if line is not None]
+        if self.settings.annotate and self._report is not None:
+            lines += commands(self._report)
         return lines
 
 

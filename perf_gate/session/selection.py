@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import pytest
 from perf_gate.measuring.evidence import Task
 from perf_gate.metric import Metric, Sampled
 from perf_gate.scenario import Scenario
+from perf_gate.showing.report import Place
 
 ARGUMENT = "scenario"
 MARKER = "scenarios"
@@ -36,6 +38,13 @@ def full_name(item: pytest.Item, scenario: Scenario, root: Path) -> str:
     nodes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     function = getattr(item, "originalname", None) or item.name
     return "::".join([shown.as_posix(), *nodes, f"{function}[{scenario.id}]"])
+
+
+def place_of(item: pytest.Item, root: Path) -> Place:
+    """Where a test is written, from the top of the checkout (GITHUB_WORKSPACE) or else from `root`."""
+    top = Path(os.environ.get("GITHUB_WORKSPACE") or root).resolve()
+    path = Path(item.path).resolve()
+    return Place((path.relative_to(top) if path.is_relative_to(top) else path).as_posix(), (item.location[1] or 0) + 1)
 
 
 def scenarios_for(metafunc: pytest.Metafunc, marker: pytest.Mark) -> list[Scenario]:

@@ -134,9 +134,9 @@ def _table(rows: Sequence[Row], width: int) -> Table:
             Text("-" if row.metric is None else row.metric.name),
             Text(quantity(row.reference, unit)),
             Text(quantity(row.now, unit)),
-            Text(_change(row)),
+            Text(change(row)),
             Text(percent(row.allowed)),
-            Text(_detectable(row)),
+            Text(detectable(row)),
             Text(row.verdict.value, style=STYLE[row.verdict]),
         )
     return table
@@ -147,14 +147,16 @@ def _short(row: Row) -> str:
     return f"{name} against {row.against}" if row.against else name
 
 
-def _change(row: Row) -> str:
-    change = percent(row.worse, signed=True)
+def change(row: Row) -> str:
+    """The change for the worse, with its interval."""
+    found = percent(row.worse, signed=True)
     if row.low is None or row.high is None or row.low == row.high:
-        return change
-    return f"{change} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+        return found
+    return f"{found} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
 
 
-def _detectable(row: Row) -> str:
+def detectable(row: Row) -> str:
+    """The smallest change for the worse that would have been caught."""
     return "any" if row.detectable is None and row.worse is not None else percent(row.detectable)
 
 
@@ -168,7 +170,7 @@ def _failure(row: Row) -> str:
     lines = [f"{name}: {row.verdict.value}"]
     if row.metric is not None and row.now is not None and row.reference is not None:
         values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
-        lines.append(values if row.worse is None else f"{values}, change for the worse {_change(row)}")
+        lines.append(values if row.worse is None else f"{values}, change for the worse {change(row)}")
     if row.allowed is not None:
-        lines.append(f"allowed {percent(row.allowed)}, caught from {_detectable(row)}")
+        lines.append(f"allowed {percent(row.allowed)}, caught from {detectable(row)}")
     return "\n  ".join([*lines, row.why])

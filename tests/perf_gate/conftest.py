@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.perf_gate.versioned import ROOT, Project
 
 HERE = Path(__file__).parent
 
@@ -28,3 +31,14 @@ def synthetic(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     monkeypatch.syspath_prepend(str(project))
     yield importlib.import_module("synthetic")
     del sys.modules["synthetic"]
+
+
+@pytest.fixture
+def versioned(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project under git with one commit, whose temporary folders are its own."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in list(os.environ):
+        if name.startswith(("PYTEST_", "GIT_", "GITHUB_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TMPDIR", str(pytester.path / "tmp"))
+    return Project(pytester)
