@@ -1,8 +1,8 @@
-"""One pytest session under the gate: collects, measures, hands out verdicts, and decides the exit status."""
+"""One pytest session under the gate: measures, hands out verdicts, and decides the exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ from perf_gate.records.runfile import run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
 from perf_gate.session.replay import replay
-from perf_gate.session.selection import MARKER, Scope, scenario_of, scenarios_for, scope, tasks
+from perf_gate.session.roster import Roster
+from perf_gate.session.selection import MARKER, scenario_of
 from perf_gate.session.settings import Settings, is_distributed
 from perf_gate.showing import table
 from perf_gate.showing.values import values
@@ -38,14 +39,11 @@ RED = ("perf gate", "red")
 class Gatekeeper:
     """A plugin object: its pytest_* methods are hooks. Silent and without cost where no test uses scenarios."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, roster: Roster) -> None:
         """Nothing is known before collection."""
         self.settings = settings
         self._config = config
-        self._usage: list[str] = []
-        self._tasks: dict[str, Task] = {}
-        self._left_out: list[str] = []
-        self._scope = Scope()
+        self._roster = roster
         self._provenance = Provenance()
         self._court: Court | None = None
         self._fault: str | None = None
@@ -65,59 +63,24 @@ class Gatekeeper:
     @property
     def active(self) -> bool:
         """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
-        return bool(self._tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+        return bool(self._roster.tasks or self._red or self.settings.asks) and not self._config.option.collectonly
 
     @property
     def _muted(self) -> bool:
         return self._config.get_verbosity() <= -2
 
-    # ---------------------------------------------------------------- collecting
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise a test with the scenarios of its marker."""
-        marker = metafunc.definition.get_closest_marker(MARKER)
-        if marker is None:
-            return
-        try:
-            scenarios = scenarios_for(metafunc, marker)
-        except pytest.UsageError as error:
-            # Raised here, it would be one collection error among others.
-            self._usage.append(str(error))
-            scenarios = []
-        metafunc.parametrize("scenario", scenarios, ids=[scenario.id for scenario in scenarios])
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """See all tests before anything is deselected; count as benchmarks while pytest-benchmark looks."""
-        if self._usage:
-            raise pytest.UsageError(self._usage[0])
-        self._tasks = tasks(items, self.settings.root, self.settings.allowances)
-        self._scope = scope(self._config, self.settings.root)
-        names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self._tasks}  # type: ignore[attr-defined]
-        for each in names.values():
-            each.append("benchmark")
-        try:
-            return (yield)
-        finally:
-            for each in names.values():
-                each.remove("benchmark")
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Remember what -k, -m, --deselect, --lf and the like leave out."""
-        self._left_out.extend(self._tasks[item.nodeid].name for item in items if item.nodeid in self._tasks)
-
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is going to be measured and judged, before the wait begins."""
         if not self.active or is_distributed(self._config) or self._muted:
             return []
-        lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
+        lines = [f"perf gate: {len(self._roster.tasks) - len(self._roster.left_out)} scenarios to measure"]
         lines += [f"perf gate: {warning}" for warning in self._warnings()]
         if self.settings.reference is not None:
             self._prepare()
             if self._court is not None and self._court.record.path is not None:
                 judging = f"judging {len(self._court.asked)} of {self._court.held} records"
                 if len(self._court.asked) < self._court.held:
-                    judging += f": only {self._scope} was asked for"
+                    judging += f": only {self._roster.scope} was asked for"
                 lines.append(f"perf gate: against {self._court.record.path.name}, {judging}")
         return lines
 
@@ -130,7 +93,7 @@ class Gatekeeper:
         broken = session.testsfailed and not option.continue_on_collection_errors
         if broken or option.collectonly or not self.active:
             return
-        chosen = {item.nodeid: self._tasks[item.nodeid] for item in session.items if item.nodeid in self._tasks}
+        chosen = self._roster.chosen(session.items)
         self._selected = [task.name for task in chosen.values()]
         self._prepare()
         for item in session.items:
@@ -146,7 +109,7 @@ class Gatekeeper:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Measure everything before the first test that asks for a verdict; the tests ahead of it prove it right."""
-        if not self._waiting or item.nodeid not in self._tasks:
+        if not self._waiting or item.nodeid not in self._roster.tasks:
             return
         waiting, self._waiting = self._waiting, []
         if self._failures:
@@ -181,14 +144,14 @@ class Gatekeeper:
         )
         if settings.reference is None:
             return
-        from perf_gate.session.court import Court  # noqa: PLC0415 - scipy takes a second that other runs need not wait
+        from perf_gate.session.court import Court  # noqa: PLC0415 - scipy takes time that other runs need not wait
 
         try:
             self._court = Court(
                 settings.baselines,
                 settings.reference,
                 provenance=self._provenance,
-                scope=self._scope,
+                scope=self._roster.scope,
                 policy=settings.policy,
                 sampled=not settings.exact,
             )
@@ -197,7 +160,7 @@ class Gatekeeper:
             return
         if not self._court.asked:
             self._blame(
-                f"0 of {self._court.held} records compared: none of them lies in {self._scope or 'the project'};"
+                f"0 of {self._court.held} records compared: none of them lies in {self._roster.scope or 'the project'};"
                 " give the path of the suites, or record anew"
             )
 
@@ -241,7 +204,7 @@ class Gatekeeper:
     def judge(self, item: pytest.Item, scenario: Scenario) -> None:
         """Show the scenario's samples in pytest-benchmark's table and fail the test where it is not green."""
         __tracebackhide__ = True
-        task = self._tasks.get(item.nodeid)
+        task = self._roster.tasks.get(item.nodeid)
         if task is None or scenario != scenario_of(item):
             raise pytest.UsageError(
                 f"{item.nodeid}: gate.judge takes the argument 'scenario' of a test with @pytest.mark.{MARKER}"
@@ -339,9 +302,9 @@ class Gatekeeper:
                 tuple(self._measured.values()),
                 self._provenance,
                 failed=[*self._failures, *self._red],
-                left_out=[*self._left_out, *(row.scenario for row in self._unjudged())],
+                left_out=[*self._roster.left_out, *(row.scenario for row in self._unjudged())],
                 unmeasured=unmeasured,
-                scope=self._scope,
+                scope=self._roster.scope,
                 sampled=not self.settings.exact,
                 workers=min(self.settings.plan.looks),
             )

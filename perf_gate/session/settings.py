@@ -16,11 +16,12 @@ from perf_gate.judging.policy import Policy
 from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import Conditions
 from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.session import allowance
 
 Value = TypeVar("Value")
 
 RECORD_WORKERS = (24, 24)
-COMPARE_WORKERS = (8, 16)
+COMPARE_WORKERS = (8, 12)
 # A record is made rarely and compared with often: it may take longer.
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
@@ -54,10 +55,10 @@ def parse_workers(text: str) -> tuple[int, int]:
     """MIN:MAX, or one number for both; even, since workers come in pairs."""
     parts = text.split(":")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise ValueError("give MIN:MAX, e.g. 8:16")
+        raise ValueError("give MIN:MAX, e.g. 8:12")
     least, most = int(parts[0]), int(parts[-1])
     if least % BATCH or most % BATCH or not 0 < least <= most:
-        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:16")
+        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:12")
     return least, most
 
 
@@ -96,18 +97,6 @@ def parse_chance(text: str) -> float:
     if not 0 < chance < 0.5:
         raise ValueError("give a chance > 0 and < 0.5, e.g. 0.001")
     return chance
-
-
-def parse_allowance(line: str) -> tuple[str, float]:
-    """A line "metric name = 0.02": relative change for the worse that is nobody's business."""
-    name, equals, text = (part.strip() for part in line.rpartition("="))
-    try:
-        allowance = float(text)
-    except ValueError:
-        allowance = math.nan
-    if not (name and equals and 0 < allowance < 1):
-        raise ValueError("give lines like 'reuse efficiency = 0.02', with a number > 0 and < 1")
-    return name, allowance
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -170,7 +159,7 @@ def add_options(parser: pytest.Parser) -> None:
     # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
     group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
-    parser.addini("gate_allowance", "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
     parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")
 
 
@@ -215,7 +204,7 @@ def settings(config: pytest.Config) -> Settings:
     least, most = option("gate_workers") or (RECORD_WORKERS if record else COMPARE_WORKERS)
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
-    allowances = dict(_ini(parse_allowance, "gate_allowance", line) for line in config.getini("gate_allowance"))
+    allowances = dict(_ini(allowance.parse_allowance, allowance.INI, line) for line in config.getini(allowance.INI))
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -227,6 +216,8 @@ def settings(config: pytest.Config) -> Settings:
             looks=looks,
             seed=option("gate_seed"),
             exact=exact,
+            # What differs from a record is red either way; that it does not vary is shown when the record is made.
+            counts=1 if _reference(config) is not None and not record else BATCH,
             plant=option("gate_plant"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.perf_gate.suite import ROOT, Suite
 
 HERE = Path(__file__).parent
 
@@ -28,3 +31,33 @@ def synthetic(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     monkeypatch.syspath_prepend(str(project))
     yield importlib.import_module("synthetic")
     del sys.modules["synthetic"]
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in list(os.environ):
+        if name.startswith(("PYTEST_", "GIT_")):
+            monkeypatch.delenv(name)
+    return Suite(pytester)
+
+
+@pytest.fixture(scope="session")
+def first_record(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Filled by the first test that records; the others copy it."""
+    return [tmp_path_factory.mktemp("record")]
+
+
+@pytest.fixture
+def recorded(suite: Suite, first_record: list[Path]) -> Suite:
+    """A suite with a committed record."""
+    kept = first_record[0] / "baselines"
+    if not kept.exists():
+        result = suite.record()
+        assert result.ret == 0, result.stdout.str()
+        shutil.copytree(suite.path / "baselines", kept)
+    else:
+        shutil.copytree(kept, suite.path / "baselines")
+    suite.commit()
+    suite.forget()
+    return suite
