@@ -62,7 +62,7 @@ def add_parser(verbs: Any) -> None:
         description=__doc__,
         usage="%(prog)s RECORD.json [options] [--real N [--plant ARM=FACTOR] [--neighbour SECONDS] -- COMMAND ...]",
         epilog="Example: perf-gate calibrate baselines/0001_first.json --real 20 --folder calibration"
-        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests --gate-workers=16",
+        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests",
     )
     verb.add_argument("record", metavar="RECORD.json", help="the record whose workers runs are drawn from")
     verb.add_argument("--machine", help="its machine class (default: the one recorded last)")
@@ -101,7 +101,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"), default=COMPARE_WORKERS,
-        help="workers of a candidate run, as in --gate-workers (8:16)",
+        help="workers of a candidate run, as in --gate-workers (8:12)",
     )  # fmt: skip
     verb.add_argument(
         "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _contradiction(options: argparse.Namespace) -> str | None:
     if bool(options.command) != bool(options.real):
-        return "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests --gate-workers=16"
+        return "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests"
     if (options.plant or options.neighbour) and not options.real:
         return "--plant and --neighbour say how real runs are made: add --real N -- COMMAND"
     if options.plant and options.plant.arm != options.arm:

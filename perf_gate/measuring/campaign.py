@@ -1,9 +1,11 @@
 """One run of the gate: measures all scenarios in fresh workers until it is decided or the budget is spent.
 
 Workers come in batches of two, which boot side by side. The first two only count, also side by side: counting is
-free of noise, takes long, and would leave its process in another state than those that are timed. Timing is one
-visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over the
-scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
+free of noise, takes long, and would leave its process in another state than those that are timed. For a record both
+count everything, and must agree; a run that is compared with one counts everything once, shared between the two.
+
+Timing is one visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over
+the scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
 
 Every timed worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
 row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
@@ -21,7 +23,7 @@ from typing import TypeVar
 
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.batch import Batch
-from perf_gate.measuring.crew import BOOTSTRAP, Conditions, Crew, LostWorkerError, Side
+from perf_gate.measuring.crew import BOOTSTRAP, Conditions, Crew, LostWorkerError, Side, Worker
 from perf_gate.measuring.evidence import Evidence, Task
 from perf_gate.measuring.plant import Plant
 from perf_gate.measuring.progress import Progress
@@ -45,15 +47,16 @@ class Plan:
     budget: seconds for the whole campaign. looks: numbers of workers, ascending, after which the verdict is
     asked for; the first is the least and the last the most that are measured. passes: parts into which a
     worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
-    worker. exact: count only. warmups: unrecorded rounds after opening. plant: a slowdown that the workers really
-    wait for; for calibration only.
+    worker. exact: count only. counts: workers that count each scenario. warmups: unrecorded rounds after opening.
+    plant: a slowdown that the workers really wait for; for calibration only.
     """
 
     budget: float = 150.0
-    looks: tuple[int, ...] = (8, 12, 16)
+    looks: tuple[int, ...] = (8, 10, 12)
     seed: int = 0
     exact: bool = False
-    passes: int = 3
+    counts: int = BATCH
+    passes: int = 2
     rounds: tuple[int, int] = (6, 150)
     warmups: int = 2
     plant: Plant | None = None
@@ -68,6 +71,8 @@ class Plan:
             or any(n < BATCH or n % BATCH for n in self.looks)
         ):
             raise ValueError(f"workers come in pairs: looks at even, ascending numbers of workers, not {self.looks}")
+        if not 1 <= self.counts <= BATCH:
+            raise ValueError(f"a scenario is counted by 1 to {BATCH} workers, not {self.counts}")
         least, most = self.rounds
         if not 1 <= self.passes <= least <= most:
             raise ValueError(f"needs 1 <= passes <= least rounds <= most rounds, not {self.passes}, {self.rounds}")
@@ -77,7 +82,7 @@ class Plan:
 class Log:
     """What a campaign did.
 
-    counting: scenario -> wall seconds of opening and counting it, in two workers side by side.
+    counting: scenario -> wall seconds of opening and counting it, beside another worker.
     boot: wall seconds from start to opened, per timed batch. rounds: scenario -> recorded rounds in each worker.
     workers: timed ones. lost: one text per worker that was lost. look: number of the look that ended it
     (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
@@ -199,7 +204,7 @@ class Campaign:
         return [evidence for evidence in self._valid() if evidence.task.scenario.arms]
 
     def _uncounted(self) -> list[Evidence]:
-        return [evidence for evidence in self._valid() if len(evidence.counted) < BATCH]
+        return [evidence for evidence in self._valid() if len(evidence.counted) < self._plan.counts]
 
     def _measurements(self) -> tuple[Measurement, ...]:
         return tuple(evidence.measurement(self._complete) for evidence in self._evidence.values())
@@ -215,15 +220,23 @@ class Campaign:
         while self._uncounted():
             self._progress.update(phase="starting to count", seconds=time.perf_counter() - began)
             batch = self._hire(crew)
-            for evidence in self._shuffled(self._uncounted()):
+            waiting = self._uncounted()  # in order: neighbours take about as long, and no worker waits for the other
+            while waiting and batch.workers:
+                turns = self._turns(batch, waiting)
                 start = time.perf_counter()
-                self._progress.update(phase="counting", scenario=evidence.task.name, seconds=start - began)
-                batch.open(evidence, self._seeds(batch), warmups=0)
-                batch.count(evidence)
-                batch.close(evidence)
-                self._counting[evidence.task.name] = time.perf_counter() - start
+                self._progress.update(phase="counting", scenario=turns[0][1].task.name, seconds=start - began)
+                batch.count(turns, self._seeds(batch)[: len(turns)])
+                for _, evidence in turns:
+                    self._counting[evidence.task.name] = time.perf_counter() - start
             self._dismiss(crew, batch)
         self._counted_at = time.perf_counter() - began
+
+    def _turns(self, batch: Batch, waiting: list[Evidence]) -> list[tuple[Worker, Evidence]]:
+        """Who counts what next: both the same scenario, or each one of its own; takes them off `waiting`."""
+        if self._plan.counts == BATCH:
+            evidence = waiting.pop(0)
+            return [(worker, evidence) for worker in batch.workers]
+        return [(worker, waiting.pop(0)) for worker in batch.workers if waiting]
 
     def _time(self, crew: Crew, began: float) -> None:
         """Boot two workers, let them open everything side by side, then measure in turns."""
@@ -277,6 +290,8 @@ class Campaign:
         workers = self._plan.looks[-1]
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
         waiting = sorted(self._timed(), key=lambda evidence: evidence.round_seconds)
+        # Each pass begins with a round that is not recorded.
+        left -= self._plan.passes * sum(evidence.round_seconds for evidence in waiting)
         for position, evidence in enumerate(waiting):
             share = left / (len(waiting) - position)
             cost = max(evidence.round_seconds, 1e-6)
