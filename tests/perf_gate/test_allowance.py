@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_gate.session.allowance import parse_allowance
-from tests.perf_gate.suite import INI, SUITE, USAGE, Suite, says
+from tests.perf_gate.suite import INI, MEMORY, SUITE, USAGE, Suite, says
 
 TYPO = INI + "gate_allowance = reuse eficiency = 0.6\n"
 LINE = "ini value gate_allowance: no scenario has a sampled metric"
@@ -78,11 +78,18 @@ def test_a_record_says_what_is_all_and_knows_metrics_too(recorded: Suite) -> Non
     # Half of what is recorded is not everything.
     recorded.write("perf_tests/test_memory.py", "")
     assert collect(recorded, "perf_tests").ret == 0
+    recorded.write("perf_tests/test_memory.py", MEMORY)
     # A metric that was recorded is known, though no scenario has it now: the gate says that it is missing.
     recorded.write("pytest.ini", INI + "gate_allowance = reuse efficiency = 0.6\n")
     text = (recorded.path / "synthetic.py").read_text()
     recorded.write("synthetic.py", text.replace('"reuse efficiency"', '"efficiency"'))
     assert collect(recorded, "perf_tests").ret == 0
+
+
+def test_a_record_of_one_file_does_not_make_that_file_everything(suite: Suite) -> None:
+    assert suite.run("perf_tests/test_memory.py", "--gate-record=part", "--gate-exact").ret == 0
+    suite.write("pytest.ini", INI + "gate_allowance = reuse efficiency = 0.6\n")
+    assert collect(suite, "perf_tests/test_memory.py").ret == 0
 
 
 def test_a_damaged_record_is_another_fault(recorded: Suite) -> None:
