@@ -16,6 +16,8 @@ from transformers.cache_utils import Cache
 from prefix_cache.counters import Counters
 from prefix_cache.errors import BatchError, KeyLengthError, OptionError
 from prefix_cache.mode import ordinary_tensors
+from prefix_cache.namespace import Label, refuse_labels
+from prefix_cache.number import whole_number
 from prefix_cache.prompt import TokenIds, as_tokens
 from prefix_cache.tokens import TokenArray
 
@@ -64,7 +66,7 @@ class Hit(ABC):
     def store(self, token_ids: TokenIds | None = None) -> int:
         """Store what `kv` holds now, which must be the KV of exactly `token_ids` (default: of the prompt).
 
-        Returns the number of newly stored tokens. Raises KeyLengthError, ModelChangedError, ReleasedError.
+        Returns the number of newly stored tokens. Raises KeyLengthError, EditedError, ModelChangedError, ReleasedError.
         """
 
 
@@ -82,7 +84,7 @@ class PromptCache(ABC):
     # ---- the contract ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> Hit:
+    def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
         """A hit, pinned until `_release`."""
 
     @abstractmethod
@@ -113,22 +115,24 @@ class PromptCache(ABC):
         self,
         token_ids: TokenIds,
         *,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         room: int = 0,
         attention_mask: torch.Tensor | None = None,
     ) -> Iterator[Hit]:
         """Longest stored prefix of a prompt, ready to be continued.
 
         token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
-        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError.
+        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError, TypeError.
 
             with cache.lookup(ids) as hit:
                 out = model(hit.suffix, past_key_values=hit.kv, use_cache=True)
                 hit.store()
         """
-        if room < 0:
-            raise ValueError(f"room={room}: give the number of tokens to come after the prompt, 0 or more")
+        if type(room) is not int or room < 0:
+            room = whole_number("room", room, 0, "give the number of tokens to come after the prompt, 0 or more")
+        if adapter is not None or salt is not None:
+            refuse_labels(adapter, salt)
         tokens = as_tokens(token_ids, vocab_size=self._vocab_size, attention_mask=attention_mask)
         hit = self._lookup(tokens, adapter, salt, room)
         try:
@@ -140,8 +144,8 @@ class PromptCache(ABC):
         self,
         token_ids: TokenIds,
         *,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Prefill:
         """Last-token logits of a prompt through the cache; what was computed is stored. Arguments as for `lookup`."""
@@ -161,8 +165,8 @@ class PromptCache(ABC):
         token_ids: TokenIds,
         *,
         max_new_tokens: int,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         attention_mask: torch.Tensor | None = None,
         **options: Any,
     ) -> Generation:
@@ -172,6 +176,7 @@ class PromptCache(ABC):
         BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
         """
         self._refuse_options(options)
+        whole_number("max_new_tokens", max_new_tokens, 1, "give the number of tokens to generate, 1 or more")
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
         ) as hit:

@@ -7,6 +7,7 @@ from transformers.cache_utils import DynamicCache
 
 from prefix_cache.abstract import Hit, PromptCache
 from prefix_cache.counters import Counters
+from prefix_cache.namespace import Label
 from prefix_cache.prompt import TokenIds
 from prefix_cache.tokens import TokenArray
 
@@ -31,7 +32,7 @@ class NullPrefixCache(PromptCache):
         self._requests = 0
         self._prompt_tokens = 0
 
-    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> Hit:
+    def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
         del adapter, salt, room
         self._requests += 1
         self._prompt_tokens += len(tokens)

@@ -11,6 +11,8 @@ import torch
 from prefix_cache.errors import BatchError, PaddingError, PromptError
 from prefix_cache.tokens import TokenArray
 
+_NO_TOKEN = 1 << 63  # beyond int64
+
 TokenIds = Sequence[int] | npt.NDArray[np.integer] | torch.Tensor
 
 
@@ -22,11 +24,13 @@ def as_tokens(
     ids: [n], or [batch, n] where all rows are equal (they share one computation).
     Raises PromptError, BatchError, PaddingError.
     """
-    if attention_mask is not None and not bool(torch.as_tensor(attention_mask).bool().all()):
-        raise PaddingError(
-            "attention_mask hides some tokens (padding): stored KV belongs to absolute positions, which padding moves. "
-            "Pass the prompt without its padding, one prompt per call."
-        )
+    if attention_mask is not None:
+        attention_mask = torch.as_tensor(attention_mask)
+        if not bool(attention_mask.bool().all()):
+            raise PaddingError(
+                "attention_mask hides some tokens (padding): stored KV belongs to absolute positions, which padding "
+                "moves. Pass the prompt without its padding, one prompt per call."
+            )
     if isinstance(ids, torch.Tensor) and ids.is_floating_point():
         ids = ids.detach().to(torch.float64)  # NumPy lacks bfloat16; refused by name below
     source = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else ids
@@ -37,10 +41,17 @@ def as_tokens(
     if array.size == 0:
         raise PromptError("the prompt is empty: there is no token to compute logits for; pass at least one token id")
     if array.dtype.kind not in "iu":
+        _refuse_huge(source, vocab_size)
         what = "NaN among them" if array.dtype.kind == "f" and np.isnan(array).any() else f"dtype {array.dtype}"
         raise PromptError(f"token ids must be integers, not {what}; convert them with .long() once they are whole")
-    tokens = _single_row(array).astype(np.int64)  # astype copies: a caller may reuse its own array
-    _check_range(tokens, vocab_size)
+    row = _single_row(array)
+    tokens = row.astype(np.int64)  # astype copies: a caller may reuse its own array
+    _check_range(tokens, row, vocab_size)
+    if attention_mask is not None and tuple(attention_mask.shape) not in ((len(row),), (1, len(row)), array.shape):
+        raise PaddingError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}, but the prompt has {len(row)} tokens; pass the "
+            "mask that belongs to this prompt, or none"
+        )
     return tokens
 
 
@@ -58,16 +69,26 @@ def _single_row(array: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     return row
 
 
-def _check_range(tokens: TokenArray, vocab_size: int | None) -> None:
-    high = int(np.maximum.reduce(tokens.view(np.uint64)))  # negative ones are the largest of all
-    if high >> 63:
-        at = int((tokens < 0).argmax())
-        raise PromptError(
-            f"token id {int(tokens[at])} at position {at} is negative; -100 and the like are labels, not tokens"
-        )
-    if vocab_size is not None and high >= vocab_size:
-        at = int((tokens >= vocab_size).argmax())
-        raise PromptError(
-            f"token id {int(tokens[at])} at position {at} is outside the model's vocabulary of {vocab_size}; "
-            "use the tokenizer that belongs to this model"
-        )
+def _check_range(tokens: TokenArray, given: npt.NDArray[np.integer], vocab_size: int | None) -> None:
+    bound = _NO_TOKEN if vocab_size is None else vocab_size
+    unsigned = tokens.view(np.uint64)  # negative ones are the largest of all
+    if int(np.maximum.reduce(unsigned)) >= bound:
+        at = int((unsigned >= bound).argmax())
+        raise _out_of_range(int(given[at]), at, vocab_size)
+
+
+def _refuse_huge(source: object, vocab_size: int | None) -> None:
+    """NumPy makes floats or objects of integers beyond its own; named by what the caller has written."""
+    if isinstance(source, Sequence):
+        for at, token in enumerate(np.asarray(source, dtype=object).ravel()):
+            if type(token) is int and not -_NO_TOKEN <= token < _NO_TOKEN:
+                raise _out_of_range(token, at, vocab_size)
+
+
+def _out_of_range(token: int, at: int, vocab_size: int | None) -> PromptError:
+    if token < 0:
+        return PromptError(f"token id {token} at position {at} is negative; -100 and the like are labels, not tokens")
+    vocabulary = "any vocabulary" if vocab_size is None else f"the model's vocabulary of {vocab_size}"
+    return PromptError(
+        f"token id {token} at position {at} is outside {vocabulary}; use the tokenizer that belongs to this model"
+    )
