@@ -123,10 +123,29 @@ def test_a_view_kept_past_its_block(llama, tokens, cold, kept: str) -> None:
             with pytest.raises(EditedError):
                 hit.store()
     recycled = cache.counters().recycled_hits
-    result = cache.prefill(prompt)
+    with cache.lookup(prompt) as hit:
+        assert not hit.kv.held().recycled, "an edited buffer counts as worth keeping"
+        result = cache.run(hit.suffix, hit.kv)
     assert cache.counters().recycled_hits == recycled
-    assert (result.logits[0] - cold(llama, prompt)[-1]).abs().max() < 1e-4
+    assert (result[0] - cold(llama, prompt)[-1]).abs().max() < 1e-4
     cache.check()
+
+
+def test_an_edited_buffer_does_not_stand_in_the_way_of_a_hot_one(llama, tokens) -> None:
+    cache = PrefixCache(llama, idle_buffers=2)
+    prompt = tokens(11, 20)
+    cache.prefill(prompt)
+    with cache.lookup(prompt), cache.lookup(prompt):
+        pass
+    one, two = cache.lookup(prompt), cache.lookup(prompt)  # both hot
+    edited = one.__enter__()
+    two.__enter__()
+    zero_a_key(edited.kv)
+    one.__exit__(None, None, None)
+    two.__exit__(None, None, None)
+    before = cache.counters().copied_bytes
+    cache.prefill(prompt)
+    assert cache.counters().copied_bytes == before
 
 
 def test_a_buffer_that_grows_does_not_hide_an_edit(llama, tokens) -> None:
