@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from prefix_cache.errors import BatchError, KeyLengthError, OptionError
 from prefix_cache.mode import ordinary_tensors
 from prefix_cache.namespace import Label, refuse_labels
 from prefix_cache.number import whole_number
-from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.prompt import TokenIds, row_of
 from prefix_cache.tokens import TokenArray
 
 _RUN_THE_PROMPT_AGAIN = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit")
@@ -70,6 +69,37 @@ class Hit(ABC):
         """
 
 
+class Lookup:
+    """One lookup, done on entering its `with` block and released at its end, however that is left."""
+
+    __slots__ = ("_asked", "_cache", "_hit")
+
+    def __init__(self, cache: PromptCache, *asked: Any) -> None:
+        self._cache = cache
+        self._asked: tuple[Any, ...] | None = asked
+        self._hit: Hit | None = None
+
+    def __enter__(self) -> Hit:
+        """Look up. Raises what `PromptCache.lookup` names, and RuntimeError the second time."""
+        if self._asked is None:
+            raise RuntimeError("this lookup has been entered already; look up again for another hit")
+        asked, self._asked = self._asked, None
+        self._hit = hit = self._cache._lookup(*asked)
+        return hit
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release the hit."""
+        hit, self._hit = self._hit, None
+        if hit is not None:
+            self._cache._release(hit)
+
+    def __del__(self) -> None:
+        """Release what was entered by hand and forgotten."""
+        self.__exit__(None, None, None)
+
+
 class PromptCache(ABC):
     """Runs prompts of one model through a cache. `lookup` is the primitive; the rest is built on it."""
 
@@ -85,7 +115,7 @@ class PromptCache(ABC):
 
     @abstractmethod
     def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
-        """A hit, pinned until `_release`."""
+        """A hit, pinned until `_release`. Raises PromptError for tokens that the model does not have."""
 
     @abstractmethod
     def _release(self, hit: Hit) -> None:
@@ -110,7 +140,6 @@ class PromptCache(ABC):
         """Read anew each time: `resize_token_embeddings` changes it."""
         return getattr(self._text_config, "vocab_size", None)
 
-    @contextmanager
     def lookup(
         self,
         token_ids: TokenIds,
@@ -119,7 +148,7 @@ class PromptCache(ABC):
         salt: Label = None,
         room: int = 0,
         attention_mask: torch.Tensor | None = None,
-    ) -> Iterator[Hit]:
+    ) -> Lookup:
         """Longest stored prefix of a prompt, ready to be continued.
 
         token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
@@ -133,12 +162,7 @@ class PromptCache(ABC):
             room = whole_number("room", room, 0, "give the number of tokens to come after the prompt, 0 or more")
         if adapter is not None or salt is not None:
             refuse_labels(adapter, salt)
-        tokens = as_tokens(token_ids, vocab_size=self._vocab_size, attention_mask=attention_mask)
-        hit = self._lookup(tokens, adapter, salt, room)
-        try:
-            yield hit
-        finally:
-            self._release(hit)
+        return Lookup(self, row_of(token_ids, attention_mask), adapter, salt, room)
 
     def prefill(
         self,

@@ -26,7 +26,7 @@ from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_
 from prefix_cache.namespace import Label, Namespace, refuse_labels
 from prefix_cache.number import whole_number
 from prefix_cache.pool import BufferPool
-from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.prompt import TokenIds, as_tokens, refuse_strange
 from prefix_cache.run import KVRun, copy_of, gather
 from prefix_cache.tokens import TokenArray
 from prefix_cache.tree import Match, Node, RadixTree
@@ -41,7 +41,6 @@ class PrefixHit(Hit):
     kv: RequestCache
 
     def __init__(self, cache: PrefixCache, namespace: Namespace, tokens: TokenArray) -> None:
-        tokens.flags.writeable = False  # it is the key under which `store` files what was computed
         self.prompt = tokens
         self.namespace = namespace
         self.node: Node[KVRun] | None = None
@@ -89,6 +88,7 @@ class PrefixCache(PromptCache):
         with self._lock:
             namespace = Namespace(self._current_model(), adapter, salt)
             match = self._tree.match(namespace, tokens)
+            refuse_strange(tokens, self._vocab, match.length)  # what is stored already was looked at then
             # At least one token must run, or there are no logits. This is the only place that says so.
             length = min(match.length, len(tokens) - 1)
             hit = PrefixHit(self, namespace, tokens)
@@ -273,7 +273,9 @@ class PrefixCache(PromptCache):
     def _probe(self) -> Layout:
         name = type(self.model).__name__
         refuse_layers(DynamicCache(config=self.model.config), name)
-        self._device = self.model.device  # walks the model: too slow for every request
+        # Both walk far for an attribute: too slow for every request.
+        self._device = self.model.device
+        self._vocab = self._vocab_size
         cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
         layout = probe(cache, name)
         refuse_two_way(cache, other, name)

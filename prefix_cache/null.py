@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicCache
 from prefix_cache.abstract import Hit, PromptCache
 from prefix_cache.counters import Counters
 from prefix_cache.namespace import Label
-from prefix_cache.prompt import TokenIds
+from prefix_cache.prompt import TokenIds, refuse_strange
 from prefix_cache.tokens import TokenArray
 
 
@@ -34,6 +34,7 @@ class NullPrefixCache(PromptCache):
 
     def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
         del adapter, salt, room
+        refuse_strange(tokens, self._vocab_size)
         self._requests += 1
         self._prompt_tokens += len(tokens)
         return _Miss(self, tokens)
