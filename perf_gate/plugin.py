@@ -15,7 +15,9 @@ import pytest
 
 from perf_gate.scenario import Scenario
 from perf_gate.session import hookspec
+from perf_gate.session.counts import Counts
 from perf_gate.session.gatekeeper import Gatekeeper
+from perf_gate.session.roster import Roster
 from perf_gate.session.settings import add_options, settings
 
 NAME = "perf-gate"
@@ -48,7 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not config.pluginmanager.hasplugin("pytest-benchmark"):
         raise pytest.UsageError(NEEDS)
-    config.pluginmanager.register(Gatekeeper(config, settings(config)), NAME)
+    asked = settings(config)
+    roster = Roster(config, asked)
+    config.pluginmanager.register(roster, f"{NAME}-roster")
+    # Ahead of the gatekeeper, so that its tables stand ahead of the verdicts.
+    config.pluginmanager.register(Counts(config), f"{NAME}-counts")
+    config.pluginmanager.register(Gatekeeper(config, asked, roster), NAME)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perf_tests.model import ModelUnavailable, require
-from perf_tests.profile import FULL, QUICK, Profile, profile_of
+from perf_tests.profile import PROFILES, QUICK, Profile, profile_of
 
 # One thread here as in the workers: two of them spin against each other on a machine that does anything else.
 torch.set_num_threads(1)
@@ -20,9 +20,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perf suites")
     group.addoption(
         "--profile",
-        choices=[QUICK.name, FULL.name],
+        choices=list(PROFILES),
         default=QUICK.name,
-        help=f"what to measure: {QUICK.name} ({', '.join(QUICK.models)}) or {FULL.name} ({', '.join(FULL.models)})",
+        help=f"what to measure ({QUICK.name}): "
+        + "; ".join(f"{name} ({', '.join(each.models)})" for name, each in PROFILES.items()),
     )
     group.addoption(
         "--model",

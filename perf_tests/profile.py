@@ -1,4 +1,4 @@
-"""What a run measures: quick for every day, full for real weights."""
+"""What a run measures: quick for every day, full for real weights, floor for how near a hit comes to the attainable."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ _LOOKUPS = tuple(Lookup(prompt, entries) for prompt in (100, 1_000, 10_000) for 
 
 @dataclass(frozen=True)
 class Profile:
-    """All models are counted at every prefix x suffix. timed: those timed at every one, too; sparsely: at two."""
+    """All models are counted at every prefix x suffix. timed: those timed at every one, too; sparsely: at two.
+
+    first: prefix and suffix of the hits on a prefix that is not hot.
+    """
 
     name: str
     timed: tuple[str, ...] = ()
     sparsely: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
+    prefixes: tuple[int, ...] = PREFIXES
+    suffixes: tuple[int, ...] = SUFFIXES
+    first: tuple[tuple[int, int], ...] = ((500, 20),)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -35,14 +41,14 @@ class Profile:
 
     def ttft(self) -> Iterable[Scenario]:
         """Time to first token."""
-        for model, prefix, suffix in itertools.product(self.models, PREFIXES, SUFFIXES):
+        for model, prefix, suffix in itertools.product(self.models, self.prefixes, self.suffixes):
             sparsely = model in self.sparsely and (prefix, suffix) in _SPARSE
             yield (Ttft if model in self.timed or sparsely else HitCost)(model, prefix, suffix)
 
     def first_hit(self) -> Iterable[Scenario]:
         """Time to first token where one copy has to be paid."""
-        for model in (*self.timed, *self.sparsely):
-            yield FirstHit(model, prefix=500, suffix=20)
+        for model, (prefix, suffix) in itertools.product((*self.timed, *self.sparsely), self.first):
+            yield FirstHit(model, prefix, suffix)
 
     def tpot(self) -> Iterable[Scenario]:
         """Time per output token."""
@@ -54,7 +60,7 @@ class Profile:
     def memory(self) -> Iterable[Scenario]:
         """Bytes."""
         for model in self.models:
-            yield from (PrefixMemory(model, prefix) for prefix in PREFIXES)
+            yield from (PrefixMemory(model, prefix) for prefix in self.prefixes)
         for model in self.timed:
             yield SharedMemory(model, prefix=200, requests=100)
 
@@ -67,10 +73,20 @@ class Profile:
 # rounds: timing it alone makes the sharper gate. What the larger one costs is counted.
 QUICK = Profile("quick", timed=("llama-4m",), counted=("distilgpt2-shape",))
 FULL = Profile("full", timed=("llama-4m", "distilgpt2-shape"), sparsely=(SMOLLM2,), counted=("tinystories-1m-shape",))
+# How near a hit comes to the floor: both models alike, where one more copy of the prefix would show.
+_LONG = (200, 500, 1000)
+FLOOR = Profile(
+    "floor",
+    timed=("llama-4m", "distilgpt2-shape"),
+    prefixes=_LONG,
+    suffixes=(32,),
+    first=tuple((prefix, 32) for prefix in _LONG),
+)
+PROFILES = {profile.name: profile for profile in (QUICK, FULL, FLOOR)}
 
 
 def profile_of(name: str, models: tuple[str, ...]) -> Profile:
     """The named profile, or all of its scenarios on `models` where any are given."""
     if models:
         return Profile("+".join(models), timed=models)
-    return {profile.name: profile for profile in (QUICK, FULL)}[name]
+    return PROFILES[name]

@@ -5,6 +5,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.counters import Counters
 from prefix_cache.errors import (
     BatchError,
+    EditedError,
     KeyLengthError,
     LayoutError,
     ModelChangedError,
@@ -21,6 +22,7 @@ from prefix_cache.null import NullPrefixCache
 __all__ = [
     "BatchError",
     "Counters",
+    "EditedError",
     "Generation",
     "Hit",
     "KeyLengthError",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -16,7 +15,9 @@ from transformers.cache_utils import Cache
 from prefix_cache.counters import Counters
 from prefix_cache.errors import BatchError, KeyLengthError, OptionError
 from prefix_cache.mode import ordinary_tensors
-from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.namespace import Label, refuse_labels
+from prefix_cache.number import whole_number
+from prefix_cache.prompt import TokenIds, row_of
 from prefix_cache.tokens import TokenArray
 
 _RUN_THE_PROMPT_AGAIN = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit")
@@ -64,8 +65,39 @@ class Hit(ABC):
     def store(self, token_ids: TokenIds | None = None) -> int:
         """Store what `kv` holds now, which must be the KV of exactly `token_ids` (default: of the prompt).
 
-        Returns the number of newly stored tokens. Raises KeyLengthError, ModelChangedError, ReleasedError.
+        Returns the number of newly stored tokens. Raises KeyLengthError, EditedError, ModelChangedError, ReleasedError.
         """
+
+
+class Lookup:
+    """One lookup, done on entering its `with` block and released at its end, however that is left."""
+
+    __slots__ = ("_asked", "_cache", "_hit")
+
+    def __init__(self, cache: PromptCache, *asked: Any) -> None:
+        self._cache = cache
+        self._asked: tuple[Any, ...] | None = asked
+        self._hit: Hit | None = None
+
+    def __enter__(self) -> Hit:
+        """Look up. Raises what `PromptCache.lookup` names, and RuntimeError the second time."""
+        if self._asked is None:
+            raise RuntimeError("this lookup has been entered already; look up again for another hit")
+        asked, self._asked = self._asked, None
+        self._hit = hit = self._cache._lookup(*asked)
+        return hit
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release the hit."""
+        hit, self._hit = self._hit, None
+        if hit is not None:
+            self._cache._release(hit)
+
+    def __del__(self) -> None:
+        """Release what was entered by hand and forgotten."""
+        self.__exit__(None, None, None)
 
 
 class PromptCache(ABC):
@@ -82,8 +114,8 @@ class PromptCache(ABC):
     # ---- the contract ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> Hit:
-        """A hit, pinned until `_release`."""
+    def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
+        """A hit, pinned until `_release`. Raises PromptError for tokens that the model does not have."""
 
     @abstractmethod
     def _release(self, hit: Hit) -> None:
@@ -108,40 +140,36 @@ class PromptCache(ABC):
         """Read anew each time: `resize_token_embeddings` changes it."""
         return getattr(self._text_config, "vocab_size", None)
 
-    @contextmanager
     def lookup(
         self,
         token_ids: TokenIds,
         *,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         room: int = 0,
         attention_mask: torch.Tensor | None = None,
-    ) -> Iterator[Hit]:
+    ) -> Lookup:
         """Longest stored prefix of a prompt, ready to be continued.
 
         token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
-        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError.
+        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError, TypeError.
 
             with cache.lookup(ids) as hit:
                 out = model(hit.suffix, past_key_values=hit.kv, use_cache=True)
                 hit.store()
         """
-        if room < 0:
-            raise ValueError(f"room={room}: give the number of tokens to come after the prompt, 0 or more")
-        tokens = as_tokens(token_ids, vocab_size=self._vocab_size, attention_mask=attention_mask)
-        hit = self._lookup(tokens, adapter, salt, room)
-        try:
-            yield hit
-        finally:
-            self._release(hit)
+        if type(room) is not int or room < 0:
+            room = whole_number("room", room, 0, "give the number of tokens to come after the prompt, 0 or more")
+        if adapter is not None or salt is not None:
+            refuse_labels(adapter, salt)
+        return Lookup(self, row_of(token_ids, attention_mask), adapter, salt, room)
 
     def prefill(
         self,
         token_ids: TokenIds,
         *,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Prefill:
         """Last-token logits of a prompt through the cache; what was computed is stored. Arguments as for `lookup`."""
@@ -161,8 +189,8 @@ class PromptCache(ABC):
         token_ids: TokenIds,
         *,
         max_new_tokens: int,
-        adapter: str | None = None,
-        salt: str | None = None,
+        adapter: Label = None,
+        salt: Label = None,
         attention_mask: torch.Tensor | None = None,
         **options: Any,
     ) -> Generation:
@@ -172,6 +200,7 @@ class PromptCache(ABC):
         BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
         """
         self._refuse_options(options)
+        whole_number("max_new_tokens", max_new_tokens, 1, "give the number of tokens to generate, 1 or more")
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
         ) as hit:

@@ -6,18 +6,21 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import Any, NoReturn
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from prefix_cache.errors import BatchError, LayoutError, ReleasedError
+from prefix_cache.errors import BatchError, EditedError, LayoutError, ReleasedError
 from prefix_cache.layout import Layout
 from prefix_cache.run import KVRun
 from prefix_cache.tree import Node, Segment
 
 _RELEASED = "this KV was handed back when its `with cache.lookup(...)` block ended; look up again"
+_version = operator.attrgetter("_version")  # shared with every view; slabs are never inference tensors, which have none
 
 
 class KVBuffer:
@@ -27,6 +30,8 @@ class KVBuffer:
     nbytes: of the storages.
     segments: which stored runs the first positions are bit-equal copies of. Everything behind them is scratch.
     recycled: a request has already profited from what an earlier one left here.
+    writes: how often this package has written to the slabs. compiled: code compiled by torch has written to them too,
+    which moves their version counters by another number.
     """
 
     def __init__(self, layout: Layout, capacity: int) -> None:
@@ -37,6 +42,28 @@ class KVBuffer:
         self._hold(layout.allocate(capacity))
         self.segments: tuple[Segment, ...] = ()
         self.recycled = False
+        self.writes = self._versions()
+        self.compiled = False
+
+    @property
+    def foreign_writes(self) -> int:
+        """How often somebody else has written to the slabs, through a view of `keys`, `values` or `update`'s answer.
+
+        Not seen: writes past the version counters (`.data`, NumPy), and what happens around compiled code.
+        """
+        return 0 if self.compiled else self._versions() - self.writes
+
+    def forget(self) -> None:
+        """Keep the memory, forget the content."""
+        self.segments = ()
+        self.recycled = False
+
+    def settle(self) -> None:
+        """Forget the content where somebody else wrote to it, and count from here."""
+        versions = self._versions()
+        if versions != self.writes and not self.compiled:
+            self.forget()
+        self.writes, self.compiled = versions, False
 
     @property
     def known(self) -> int:
@@ -75,6 +102,7 @@ class KVBuffer:
                 continue
             for mine, stored in zip(self.slabs, node.stored().slabs, strict=True):
                 mine[:, :, start:stop].copy_(stored[:, :, start - node.start : stop - node.start])
+            self.writes += len(self.slabs)
             copied += (stop - start) * self.layout.nbytes_per_token
         self.segments = segments_of(path, length)
         return copied
@@ -82,11 +110,25 @@ class KVBuffer:
     def grow(self, needed: int, keep: int) -> None:
         """Room for `needed` tokens or more, keeping the first `keep` positions. Doubles: decoding pays O(1) a token."""
         capacity = max(needed, 2 * self.capacity)
-        larger = self.layout.allocate(capacity)
-        for old, new in zip(self.slabs, larger, strict=True):
-            new[:, :, :keep].copy_(old[:, :, :keep])
+        self._take_over(self.layout.allocate(capacity), self, keep)
         self.capacity = capacity
-        self._hold(larger)
+
+    def twin(self) -> KVBuffer:
+        """Another buffer with the same content, which claims nothing of it."""
+        twin = KVBuffer(self.layout, self.capacity)
+        twin._take_over(twin.slabs, self, self.capacity)
+        return twin
+
+    def _take_over(self, slabs: tuple[torch.Tensor, ...], source: KVBuffer, keep: int) -> None:
+        """Hold `slabs` with the first `keep` positions of `source`; what was edited there is edited here."""
+        for mine, other in zip(slabs, source.slabs, strict=True):
+            mine[:, :, :keep].copy_(other[:, :, :keep])
+        edits = source.foreign_writes
+        self._hold(slabs)
+        self.writes = self._versions() - edits
+
+    def _versions(self) -> int:
+        return sum(map(_version, self.slabs))
 
     def _hold(self, slabs: tuple[torch.Tensor, ...]) -> None:
         self.slabs = slabs
@@ -115,22 +157,24 @@ class BufferLayer(CacheLayerMixin):
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, owner: RequestCache, index: int) -> None:
+    def __init__(self, owner: weakref.ref[RequestCache], index: int) -> None:
         self.is_initialized = True
         self.length = 0
-        self._owner = weakref.ref(owner)  # no cycle: a request's KV is freed at once, not by the collector
+        self._owner = owner
         self._index = index
+        self._buffer: KVBuffer | None = None
         self._all_keys: torch.Tensor | None = None
         self._all_values: torch.Tensor | None = None
 
     def attach(self, buffer: KVBuffer, length: int) -> None:
         """Point at this layer's rows of the buffer's slabs; the first `length` positions count as present."""
+        self._buffer = buffer
         self._all_keys, self._all_values = buffer.layers[self._index]
         self.length = length
 
     def detach(self) -> None:
         """Let go of the buffer; any further use raises."""
-        self._all_keys = self._all_values = None
+        self._buffer = self._all_keys = self._all_values = None
 
     @property
     def keys(self) -> torch.Tensor | None:  # type: ignore[override]  # an attribute there; made when asked for here
@@ -152,7 +196,8 @@ class BufferLayer(CacheLayerMixin):
 
         Gradients do not flow into the buffer. Raises BatchError, LayoutError, ReleasedError.
         """
-        if self._all_keys is None or self._all_values is None:
+        buffer, all_keys, all_values = self._buffer, self._all_keys, self._all_values
+        if buffer is None or all_keys is None or all_values is None:
             raise ReleasedError(_RELEASED)
         batch, _, new, _ = key_states.shape
         start, stop = self.length, self.length + new
@@ -160,19 +205,26 @@ class BufferLayer(CacheLayerMixin):
             raise BatchError(
                 f"a batch of {batch} rows was run over the KV of one sequence; call the model once per row"
             )
-        if key_states.dtype != self._all_keys.dtype or value_states.dtype != self._all_values.dtype:
+        if key_states.dtype != all_keys.dtype or value_states.dtype != all_values.dtype:
+            keys = f"{key_states.dtype} keys, but holds {all_keys.dtype} ones"
+            values = f"{value_states.dtype} values, but holds {all_values.dtype} ones"
             raise LayoutError(
-                f"layer {self._index} produced {key_states.dtype} keys, but its KV is {self._all_keys.dtype}; the "
+                f"layer {self._index} produced {keys if key_states.dtype != all_keys.dtype else values}; the "
                 "model was cast, or runs under autocast here and did not when the cache was made. Look up again."
             )
-        if stop > self._all_keys.shape[2]:
+        if stop > all_keys.shape[2]:
             self._request().grow(stop)
+            all_keys, all_values = buffer.layers[self._index]
         if key_states.requires_grad or value_states.requires_grad:
             key_states, value_states = key_states.detach(), value_states.detach()
-        self._all_keys.narrow(2, start, new).copy_(key_states)
-        self._all_values.narrow(2, start, new).copy_(value_states)
+        all_keys.narrow(2, start, new).copy_(key_states)
+        all_values.narrow(2, start, new).copy_(value_states)
+        if is_dynamo_compiling():
+            buffer.compiled = True
+        else:
+            buffer.writes += 2
         self.length = stop
-        return self._all_keys.narrow(2, 0, stop), self._all_values.narrow(2, 0, stop)
+        return all_keys.narrow(2, 0, stop), all_values.narrow(2, 0, stop)
 
     def get_seq_length(self) -> int:
         """Positions present."""
@@ -237,7 +289,8 @@ class RequestCache(Cache):
     """
 
     def __init__(self, buffer: KVBuffer, length: int) -> None:
-        self._own = [BufferLayer(self, index) for index in range(len(buffer.layout.keys))]
+        me = weakref.ref(self)  # no cycle: a request's KV is freed at once, not by the collector
+        self._own = [BufferLayer(me, index) for index in range(len(buffer.layout.keys))]
         super().__init__(layers=[*self._own])
         self.buffer: KVBuffer | None = buffer
         self.grown_nbytes = 0
@@ -246,10 +299,7 @@ class RequestCache(Cache):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestCache:
         """An independent continuation, as `copy.deepcopy(past_key_values)` is meant; it outlives the hit."""
-        buffer = self.held()
-        twin = KVBuffer(buffer.layout, buffer.capacity)
-        for mine, other in zip(twin.slabs, buffer.slabs, strict=True):
-            mine.copy_(other)
+        twin = self.held().twin()
         copied = RequestCache(twin, 0)
         memo[id(self)] = copied
         for mine_layer, other_layer in zip(copied._own, self._own, strict=True):
@@ -278,6 +328,15 @@ class RequestCache(Cache):
     def forget_from(self, position: int) -> None:
         """What lies behind `position` will no longer equal stored KV."""
         self.held().forget_from(position)
+
+    def refuse_edited(self) -> None:
+        """Raise EditedError where somebody else has written to this KV."""
+        if self.held().foreign_writes:
+            raise EditedError(
+                "the tensors of this KV were written to by hand (hit.kv's keys or values, or a view of them): what is "
+                "there now, and what was computed from it, is not the KV of these tokens. Nothing was stored. Edit "
+                "copies (copy.deepcopy(hit.kv), or .clone() of a tensor), and look up again to store."
+            )
 
     def release(self) -> KVBuffer:
         """Give the buffer back; this cache is unusable afterwards."""

@@ -23,9 +23,10 @@ from prefix_cache.errors import (
 )
 from prefix_cache.fingerprint import ModelFingerprint
 from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_two_way
-from prefix_cache.namespace import Namespace
+from prefix_cache.namespace import Label, Namespace, refuse_labels
+from prefix_cache.number import whole_number
 from prefix_cache.pool import BufferPool
-from prefix_cache.prompt import TokenIds, as_tokens
+from prefix_cache.prompt import TokenIds, as_tokens, refuse_strange
 from prefix_cache.run import KVRun, copy_of, gather
 from prefix_cache.tokens import TokenArray
 from prefix_cache.tree import Match, Node, RadixTree
@@ -40,7 +41,6 @@ class PrefixHit(Hit):
     kv: RequestCache
 
     def __init__(self, cache: PrefixCache, namespace: Namespace, tokens: TokenArray) -> None:
-        tokens.flags.writeable = False  # it is the key under which `store` files what was computed
         self.prompt = tokens
         self.namespace = namespace
         self.node: Node[KVRun] | None = None
@@ -58,17 +58,15 @@ class PrefixCache(PromptCache):
     model: a Hugging Face causal LM in eval mode. budget_bytes: bound on stored KV plus idle request buffers, counted
     at their storages; None: unbounded. idle_buffers: most request buffers kept for recycling.
     Thread-safe: bookkeeping is locked, the model runs outside the lock.
-    Raises UnsupportedModelError.
+    Raises UnsupportedModelError, ValueError, TypeError.
     """
 
     def __init__(self, model: PreTrainedModel, *, budget_bytes: int | None = None, idle_buffers: int = 4) -> None:
         super().__init__(model)
-        if budget_bytes is not None and budget_bytes <= 0:
-            raise ValueError(
-                f"budget_bytes={budget_bytes}: give a positive number of bytes, or use NullPrefixCache for no cache"
-            )
-        if idle_buffers < 0:
-            raise ValueError(f"idle_buffers={idle_buffers}: give 0 (every hit copies) or more")
+        if budget_bytes is not None:
+            advice = "give bytes as an int of 1 or more, e.g. 2 << 30 for 2 GiB, None for no bound"
+            budget_bytes = whole_number("budget_bytes", budget_bytes, 1, f"{advice}, or use NullPrefixCache")
+        idle_buffers = whole_number("idle_buffers", idle_buffers, 0, "give 0 (every hit copies) or more")
         _refuse_model(model)
         self._budget = budget_bytes
         self._lock = threading.RLock()
@@ -82,7 +80,7 @@ class PrefixCache(PromptCache):
 
     # ---- the request path --------------------------------------------------------------------------------------
 
-    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> PrefixHit:
+    def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> PrefixHit:
         if self.model.training:
             raise UnsupportedModelError(
                 "the model is in training mode, where dropout makes KV random; call model.eval() first"
@@ -90,6 +88,7 @@ class PrefixCache(PromptCache):
         with self._lock:
             namespace = Namespace(self._current_model(), adapter, salt)
             match = self._tree.match(namespace, tokens)
+            refuse_strange(tokens, self._vocab, match.length)  # what is stored already was looked at then
             # At least one token must run, or there are no logits. This is the only place that says so.
             length = min(match.length, len(tokens) - 1)
             hit = PrefixHit(self, namespace, tokens)
@@ -135,6 +134,7 @@ class PrefixCache(PromptCache):
             buffer = hit.kv.held()
             if not hit.kv.holds(len(tokens)):
                 require_length(hit.kv, len(tokens))
+            hit.kv.refuse_edited()
             node, stored_before = self._insert(
                 hit.namespace, tokens, lambda start, stop: copy_of(buffer.slabs, start, stop), hit
             )
@@ -165,12 +165,14 @@ class PrefixCache(PromptCache):
 
     # ---- storing from elsewhere --------------------------------------------------------------------------------
 
-    def insert(self, token_ids: TokenIds, kv: Cache, *, adapter: str | None = None, salt: str | None = None) -> int:
+    def insert(self, token_ids: TokenIds, kv: Cache, *, adapter: Label = None, salt: Label = None) -> int:
         """Store copies of the KV that `model` has computed for `token_ids` [n] into a cache of the caller's.
 
         kv: a DynamicCache of exactly n positions, batch 1; it is neither kept nor changed. Returns the number of
-        newly stored tokens. Raises PromptError, BatchError, UnsupportedCacheError, KeyLengthError, LayoutError.
+        newly stored tokens. Raises PromptError, BatchError, UnsupportedCacheError, KeyLengthError, LayoutError,
+        EditedError, TypeError.
         """
+        refuse_labels(adapter, salt)
         tokens = as_tokens(token_ids, vocab_size=self._vocab_size)
         with self._lock:
             namespace = Namespace(self._current_model(), adapter, salt)
@@ -238,14 +240,15 @@ class PrefixCache(PromptCache):
                 assert nbytes + self._pool.nbytes <= self._budget, "over budget"
             for buffer in self._pool.idle():
                 assert all(slab.untyped_storage().data_ptr() not in storages for slab in buffer.slabs)
-                self._check_buffer(buffer)
+                if not buffer.foreign_writes:  # else it is forgotten when it is taken
+                    self._check_buffer(buffer)
 
     def _check_buffer(self, buffer: KVBuffer) -> None:
-        births = {(segment.birth) for segment in buffer.segments}
+        births = {segment.birth for segment in buffer.segments}
         for node in self._tree.nodes():
             if node.birth in births:
                 path = node.path()
-                stop = min(buffer.agreement(path), node.end)
+                stop = buffer.agreement(path)
                 for mine, stored in zip(buffer.slabs, node.stored().slabs, strict=True):
                     if stop > node.start:
                         same = torch.equal(mine[:, :, node.start : stop], stored[:, :, : stop - node.start])
@@ -270,7 +273,9 @@ class PrefixCache(PromptCache):
     def _probe(self) -> Layout:
         name = type(self.model).__name__
         refuse_layers(DynamicCache(config=self.model.config), name)
-        self._device = self.model.device  # walks the model: too slow for every request
+        # Both walk far for an attribute: too slow for every request.
+        self._device = self.model.device
+        self._vocab = self._vocab_size
         cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
         layout = probe(cache, name)
         refuse_two_way(cache, other, name)
@@ -397,6 +402,8 @@ def _tensors_of(kv: Cache, tokens: int, layout: Layout) -> list[tuple[torch.Tens
     if not tensors:
         raise UnsupportedCacheError(f"{type(kv).__name__} holds no layers; fill a DynamicCache by running the model")
     require_length(kv, tokens)
+    if isinstance(kv, RequestCache):
+        kv.refuse_edited()
     for index, (keys, values) in enumerate(tensors):
         if values.shape[2] != tokens:
             raise LayoutError(f"layer {index} holds keys of {keys.shape[2]} positions, but values of {values.shape[2]}")

@@ -20,7 +20,7 @@ class OptionError(PrefixCacheError, ValueError):
 
 
 class PaddingError(PrefixCacheError, ValueError):
-    """The attention mask hides tokens: positions would differ from those of the stored KV."""
+    """The attention mask hides tokens (positions would differ from those of the stored KV) or is of another prompt."""
 
 
 class UnsupportedModelError(PrefixCacheError, TypeError):
@@ -41,6 +41,10 @@ class LayoutError(PrefixCacheError, ValueError):
 
 class ModelChangedError(PrefixCacheError, RuntimeError):
     """Weights, adapter or mode of the model changed while a hit was in use."""
+
+
+class EditedError(PrefixCacheError, RuntimeError):
+    """Something but the model has written to a request's KV: it is no longer the KV of its tokens."""
 
 
 class ReleasedError(PrefixCacheError, RuntimeError):

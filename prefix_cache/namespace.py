@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+Label = str | bytes | None
+
 
 class Namespace(NamedTuple):
     """Tagged parts of the key: adapter "x" and salt "x" are different namespaces, and None is neither.
@@ -13,5 +15,15 @@ class Namespace(NamedTuple):
     """
 
     model: str
-    adapter: str | None = None
-    salt: str | None = None
+    adapter: Label = None
+    salt: Label = None
+
+
+def refuse_labels(adapter: object, salt: object) -> None:
+    """Raise TypeError unless both may be parts of a key. 1, 1.0 and True are equal as keys, yet different tenants."""
+    for name, label in (("adapter", adapter), ("salt", salt)):
+        if label is not None and not isinstance(label, str | bytes):
+            raise TypeError(  # without the value: a salt may be a secret
+                f"{name} of type {type(label).__name__}: {name} may be a str, bytes or None; pass a name that is equal "
+                "for all requests that may share KV"
+            )

@@ -7,7 +7,8 @@ from transformers.cache_utils import DynamicCache
 
 from prefix_cache.abstract import Hit, PromptCache
 from prefix_cache.counters import Counters
-from prefix_cache.prompt import TokenIds
+from prefix_cache.namespace import Label
+from prefix_cache.prompt import TokenIds, refuse_strange
 from prefix_cache.tokens import TokenArray
 
 
@@ -31,8 +32,9 @@ class NullPrefixCache(PromptCache):
         self._requests = 0
         self._prompt_tokens = 0
 
-    def _lookup(self, tokens: TokenArray, adapter: str | None, salt: str | None, room: int) -> Hit:
+    def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
         del adapter, salt, room
+        refuse_strange(tokens, self._vocab_size)
         self._requests += 1
         self._prompt_tokens += len(tokens)
         return _Miss(self, tokens)

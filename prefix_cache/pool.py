@@ -42,12 +42,14 @@ class BufferPool:
         if not fitting or (not agree and self._idle[-index].known and len(self._idle) < self._limit):
             return KVBuffer(layout, -(-capacity // _GRANULE) * _GRANULE)
         best = self._idle.pop(-index)
+        best.settle()  # somebody may have kept a view past the end of its request, and written through it
         # Only what was put to use is worth keeping from an insertion that needs room.
-        best.recycled = agree > 0
+        best.recycled = agree > 0 and best.known > 0
         return best
 
     def give(self, buffer: KVBuffer, room: int | None) -> None:
         """Take a buffer back; `room`: bytes that idle buffers may hold, None for no bound. Drops the oldest to fit."""
+        buffer.settle()
         self._idle.append(buffer)
         while self._idle and (len(self._idle) > self._limit or (room is not None and self.nbytes > room)):
             self._idle.pop(0)
@@ -63,8 +65,7 @@ class BufferPool:
     def forget(self) -> None:
         """Keep the memory, forget the content."""
         for buffer in self._idle:
-            buffer.forget_from(0)
-            buffer.recycled = False
+            buffer.forget()
 
     def clear(self) -> None:
         """Drop all."""

@@ -62,17 +62,18 @@ def add_parser(verbs: Any) -> None:
         description=__doc__,
         usage="%(prog)s RECORD.json [options] [--real N [--plant ARM=FACTOR] [--neighbour SECONDS] -- COMMAND ...]",
         epilog="Example: perf-gate calibrate baselines/0001_first.json --real 20 --folder calibration"
-        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests --gate-workers=16",
+        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests",
     )
     verb.add_argument("record", metavar="RECORD.json", help="the record whose workers runs are drawn from")
     verb.add_argument("--machine", help="its machine class (default: the one recorded last)")
     verb.add_argument(
         "--against", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
-        help="real runs of the same code (--gate-samples): their workers join the pool, and each is judged itself",
+        help="real runs of the same code (--gate-samples), or folders of them: their workers join the pool, and each "
+        "is judged itself",
     )  # fmt: skip
     verb.add_argument(
         "--disturbed", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
-        help="real runs with a busy neighbour: judged, but not drawn from",
+        help="real runs with a busy neighbour, or folders of them: judged, but not drawn from",
     )  # fmt: skip
     _add_simulation(verb)
     real = verb.add_argument_group("real runs", "COMMAND is run N times, with a fresh --gate-samples file each.")
@@ -101,7 +102,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"), default=COMPARE_WORKERS,
-        help="workers of a candidate run, as in --gate-workers (8:16)",
+        help="workers of a candidate run, as in --gate-workers (8:12)",
     )  # fmt: skip
     verb.add_argument(
         "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,
@@ -165,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _contradiction(options: argparse.Namespace) -> str | None:
     if bool(options.command) != bool(options.real):
-        return "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests --gate-workers=16"
+        return "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests"
     if (options.plant or options.neighbour) and not options.real:
         return "--plant and --neighbour say how real runs are made: add --real N -- COMMAND"
     if options.plant and options.plant.arm != options.arm:
@@ -237,7 +238,7 @@ class _Runs:
 
 
 def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
-    against, disturbed = list(options.against), list(options.disturbed)
+    against, disturbed = _files(options.against), _files(options.disturbed)
     if options.real:
         ids = tuple(name.rpartition("[")[2].removesuffix("]") for name in slow)
         loop = Loop(options.command, options.folder, options.real, options.plant, ids, options.neighbour)
@@ -248,6 +249,17 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
         {name: each for name, each in found.items() if each.plant},
         {str(path): load_run(path) for path in dict.fromkeys(disturbed)},
     )
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    """The same, with each folder replaced by its runs."""
+    found: list[Path] = []
+    for path in given:
+        inside = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not inside:
+            raise CalibrationError(f"{path} holds no *.json: name a folder with the files of --gate-samples")
+        found.extend(inside)
+    return found
 
 
 def _replayed(runs: _Runs, hearing: Hearing, options: argparse.Namespace, slow: Sequence[str]) -> list[RealLine]:

@@ -26,7 +26,7 @@ BURN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1
 class Loop:
     """Which runs are wanted.
 
-    command: e.g. ("pytest", "perf_tests", "--gate-workers=16"). folder: where their samples go. count: runs. plant: a
+    command: e.g. ("pytest", "perf_tests"). folder: where their samples go. count: runs. plant: a
     slowdown that every run is given; its scenario "each" stands for those of `scenarios` (ids), one per run in turn.
     neighbour: seconds that a run takes; one core burns from a quarter to three quarters of that. None: nobody burns.
     """

@@ -13,6 +13,7 @@ from perf_gate.judging import estimate
 from perf_gate.judging.estimate import Floats
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.campaign import BATCH
+from perf_gate.metric import Sampled
 
 DRIFT = 0.3
 OFFSET = 0.05
@@ -85,13 +86,8 @@ def troubled(
     """
     of_now = np.stack([trouble.of_process(places, random) for _ in range(pool.workers)])
     of_then = np.concatenate([trouble.of_process(1, random) for _ in range(pool.workers)])
-    seconds = [_locations(trouble, each, of_now, random) for each in pool.measurements]
-    now = []
-    for line in family.lines:
-        value = np.log(seconds[line.scenario][line.metric.numerator])
-        if line.metric.denominator is not None:
-            value = value - np.log(seconds[line.scenario][line.metric.denominator])
-        now.append(value)
+    seconds = [_seconds(trouble, each, of_now, random) for each in pool.measurements]
+    now = [_values(line.metric, seconds[line.scenario]) for line in family.lines]
     plain = np.array([line.metric.denominator is None for line in family.lines])
     return np.stack(now), family.values + np.outer(plain, np.log(of_then))
 
@@ -117,16 +113,23 @@ def disturb(trouble: Trouble, seconds: Floats, places: int, random: np.random.Ge
     return now, seconds * np.concatenate([trouble.of_process(1, random) for _ in range(workers)])[:, None]
 
 
-def _locations(
+def _seconds(
     trouble: Trouble, measurement: Measurement, of_process: Floats, random: np.random.Generator
-) -> Mapping[str, Floats]:
-    """Typical seconds by arm: (workers, places)."""
+) -> Mapping[str, list[Floats]]:
+    """By arm, one array (places, visits) per worker."""
     places = of_process.shape[1]
-    found = {}
-    for arm, crew in measurement.seconds.items():
-        rows = []
-        for worker, visits in enumerate(crew):
-            factors = trouble.factors(times(places, len(visits)), random) * of_process[worker][:, None]
-            rows.append(estimate.location(np.array(visits) * factors))
-        found[arm] = np.stack(rows)
-    return found
+    return {
+        arm: [
+            np.array(visits) * trouble.factors(times(places, len(visits)), random) * of_process[worker][:, None]
+            for worker, visits in enumerate(crew)
+        ]
+        for arm, crew in measurement.seconds.items()
+    }
+
+
+def _values(metric: Sampled, seconds: Mapping[str, list[Floats]]) -> Floats:
+    """Log values (workers, places), as perf_gate.judging.contest.values has them."""
+    above = seconds[metric.numerator]
+    if metric.denominator is None:
+        return np.stack([np.log(estimate.location(visits)) for visits in above])
+    return np.stack(list(map(estimate.log_ratio, above, seconds[metric.denominator])))

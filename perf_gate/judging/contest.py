@@ -113,13 +113,12 @@ def mean(logs: Iterable[float]) -> float:
 
 def values(metric: Sampled, measurement: Measurement) -> dict[str, float]:
     """Log of the metric's value in each worker, by worker name."""
-    logs = {}
-    for index, name in enumerate(measurement.names):
-        value = math.log(estimate.location(measurement.seconds[metric.numerator][index]))
-        if metric.denominator is not None:
-            value -= math.log(estimate.location(measurement.seconds[metric.denominator][index]))
-        logs[name] = value
-    return logs
+    above = measurement.seconds[metric.numerator]
+    if metric.denominator is None:
+        logs = [math.log(estimate.location(visits)) for visits in above]
+    else:
+        logs = list(map(float, map(estimate.log_ratio, above, measurement.seconds[metric.denominator])))
+    return dict(zip(measurement.names, logs, strict=True))
 
 
 def kinds(contests: Iterable[Contest]) -> list[list[Contest]]:

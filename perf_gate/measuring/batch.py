@@ -32,25 +32,20 @@ class Batch:
 
         plant: see Plant.shares; the base is never slowed down.
         """
-        scenario = case.task.scenario
-        kind = type(scenario)
-        details = {
-            "module": kind.__module__,
-            "qualname": kind.__qualname__,
-            "file": inspect.getfile(kind),
-            "fields": scenario.fields(),
-            "warmups": warmups,
-        }
-        each = [
-            {**details, "seed": seed, "plant": dict(plant or {}) if worker.side.name == CANDIDATE else {}}
-            for worker, seed in zip(self.workers, seeds, strict=False)
+        turns = case.turns(self.workers)
+        details = [
+            opening_of(evidence, seed, warmups, plant if worker.side.name == CANDIDATE else None)
+            for (worker, evidence), seed in zip(turns, seeds, strict=False)
         ]
-        self._side_by_side(case, "open", each, lambda worker, answer: case.of(worker.side).costs(answer["cost"]))
+        self._ask_all(turns, "open", details, take_costs)
 
-    def count(self, case: Case) -> None:
-        """Let all workers count the scenario, side by side."""
-        each: list[dict[str, object]] = [{} for _ in self.workers]
-        self._side_by_side(case, "count", each, lambda worker, answer: case.of(worker.side).count(answer["exact"]))
+    def count(self, turns: Sequence[tuple[Worker, Evidence]], seeds: Sequence[int]) -> None:
+        """Let each worker open, count and close the scenario beside it, all at the same time."""
+        opening = [opening_of(evidence, seed, 0) for (_, evidence), seed in zip(turns, seeds, strict=True)]
+        nothing: list[Mapping[str, object]] = [{} for _ in turns]
+        self._ask_all(turns, "open", opening, take_costs)
+        self._ask_all(turns, "count", nothing, lambda evidence: lambda _, answer: evidence.count(answer["exact"]))
+        self._ask_all(turns, "close", nothing, lambda _: lambda _, __: None)
 
     def rounds(self, worker: Worker, case: Case, rounds: int) -> None:
         """Let one worker do `rounds` rounds while the others wait."""
@@ -68,19 +63,22 @@ class Batch:
             close = partial(worker.ask, "close", name=case.task.name)
             self._alone(worker, case.of(worker.side), close, lambda _, __: None)
 
-    def _side_by_side(self, case: Case, ask: str, details: Sequence[Mapping[str, object]], take: Take) -> None:
-        """Ask all workers, then hear them all, also where one of them fails."""
+    def _ask_all(
+        self,
+        turns: Sequence[tuple[Worker, Evidence]],
+        ask: str,
+        details: Sequence[Mapping[str, object]],
+        take: Callable[[Evidence], Take],
+    ) -> None:
+        """Ask every worker about its scenario, then hear them all, also where one of them fails."""
         asked = []
-        able = [
-            (worker, detail)
-            for worker, detail in zip(self.workers, details, strict=False)
-            if case.of(worker.side).invalid is None
-        ]
-        for worker, detail in able:
-            if self._guard(worker, case.of(worker.side), partial(worker.ask, ask, name=case.task.name, **detail)):
-                asked.append(worker)
-        for worker in asked:
-            self._guard(worker, case.of(worker.side), partial(hear, worker, take))
+        for (worker, evidence), detail in zip(turns, details, strict=False):
+            if evidence.invalid is None and worker in self.workers:
+                act = partial(worker.ask, ask, name=evidence.task.name, **detail)
+                if self._guard(worker, evidence, act):
+                    asked.append((worker, evidence))
+        for worker, evidence in asked:
+            self._guard(worker, evidence, partial(hear, worker, take(evidence)))
 
     def _alone(self, worker: Worker, evidence: Evidence, ask: Callable[[], None], take: Take) -> None:
         if evidence.invalid is None and worker in self.workers and self._guard(worker, evidence, ask):
@@ -102,6 +100,28 @@ class Batch:
         else:
             return True
         return False
+
+
+def take_costs(evidence: Evidence) -> Take:
+    """What becomes of the answer to "open"."""
+    return lambda _, answer: evidence.costs(answer["cost"])
+
+
+def opening_of(
+    evidence: Evidence, seed: int, warmups: int, plant: Mapping[str, float] | None = None
+) -> dict[str, object]:
+    """What a worker must know to open the scenario."""
+    scenario = evidence.task.scenario
+    kind = type(scenario)
+    return {
+        "module": kind.__module__,
+        "qualname": kind.__qualname__,
+        "file": inspect.getfile(kind),
+        "fields": scenario.fields(),
+        "warmups": warmups,
+        "plant": dict(plant or {}),
+        "seed": seed,
+    }
 
 
 def hear(worker: Worker, take: Take) -> None:

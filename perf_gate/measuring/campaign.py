@@ -1,9 +1,11 @@
 """One run of the gate: measures all scenarios in fresh workers until it is decided or the budget is spent.
 
 Workers come in batches of two, which boot side by side. The first two only count, also side by side: counting is
-free of noise, takes long, and would leave its process in another state than those that are timed. Timing is one
-visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over the
-scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
+free of noise, takes long, and would leave its process in another state than those that are timed. For a record both
+count everything, and must agree; a run that is compared with one counts everything once, shared between the two.
+
+Timing is one visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over
+the scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
 
 Every timed worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
 row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
@@ -40,7 +42,7 @@ BATCH = 2
 PLANNED = 0.9
 # The two sides change places at least this often, and not after every round of a scenario whose rounds are shorter than
 # the change itself would disturb.
-STINT_SECONDS = 0.05
+STINT_SECONDS = 0.25
 NOTHING_LEFT = "no scenario is left that could be measured"
 
 
@@ -55,15 +57,16 @@ class Plan:
     budget: seconds for the whole campaign. looks: numbers of workers on each side, ascending, after which the verdict
     is asked for; the first is the least and the last the most that are measured. passes: parts into which a
     worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
-    worker. exact: count only. warmups: unrecorded rounds after opening. plant: a slowdown that the workers really
-    wait for; for calibration only.
+    worker. exact: count only. counts: workers that count each scenario. warmups: unrecorded rounds after opening.
+    plant: a slowdown that the workers really wait for; for calibration only.
     """
 
     budget: float = 150.0
-    looks: tuple[int, ...] = (8, 12, 16)
+    looks: tuple[int, ...] = (8, 10, 12)
     seed: int = 0
     exact: bool = False
-    passes: int = 3
+    counts: int = BATCH
+    passes: int = 2
     rounds: tuple[int, int] = (6, 150)
     warmups: int = 2
     plant: Plant | None = None
@@ -78,6 +81,8 @@ class Plan:
             or any(n < BATCH or n % BATCH for n in self.looks)
         ):
             raise ValueError(f"workers come in pairs: looks at even, ascending numbers of workers, not {self.looks}")
+        if not 1 <= self.counts <= BATCH:
+            raise ValueError(f"a scenario is counted by 1 to {BATCH} workers, not {self.counts}")
         least, most = self.rounds
         if not 1 <= self.passes <= least <= most:
             raise ValueError(f"needs 1 <= passes <= least rounds <= most rounds, not {self.passes}, {self.rounds}")
@@ -87,7 +92,7 @@ class Plan:
 class Log:
     """What a campaign did.
 
-    counting: scenario -> wall seconds of opening and counting it, in two workers side by side.
+    counting: scenario -> wall seconds of opening and counting it, beside another worker.
     boot: wall seconds from start to opened, per timed batch. rounds: scenario -> recorded rounds in each worker.
     workers: timed ones on each side. lost: one text per worker that was lost. look: number of the look that ended it
     (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
@@ -225,7 +230,8 @@ class Campaign:
         return [case for case in self._valid() if case.task.scenario.arms]
 
     def _uncounted(self) -> list[Case]:
-        return [case for case in self._cases.values() if not case.counted(BATCH)]
+        times = BATCH if self._paired else self._plan.counts
+        return [case for case in self._cases.values() if not case.counted(times)]
 
     def _shown(self, side: Side) -> tuple[Measurement, ...]:
         return tuple(case.of(side).measurement(self._complete) for case in self._cases.values())
@@ -254,16 +260,23 @@ class Campaign:
         while self._uncounted():
             self._progress.update(phase="starting to count", seconds=time.perf_counter() - began)
             batch = self._hire(crew)
-            for case in self._shuffled(self._uncounted()):
+            waiting = self._uncounted()  # in order: neighbours take about as long, and no worker waits for the other
+            while waiting and batch.workers:
+                name = waiting[0].task.name
+                turns = self._next_counts(batch, waiting)
                 start = time.perf_counter()
-                self._progress.update(phase="counting", scenario=case.task.name, seconds=start - began)
-                batch.open(case, self._seeds(batch), warmups=0)
-                batch.count(case)
-                batch.close(case)
-                spent = time.perf_counter() - start
-                self._counting[case.task.name] = self._counting.get(case.task.name, 0.0) + spent
+                self._progress.update(phase="counting", scenario=name, seconds=start - began)
+                batch.count(turns, self._seeds(batch)[: len(turns)])
+                for _, evidence in turns:
+                    self._counting[evidence.task.name] = time.perf_counter() - start
             self._dismiss(crew, batch)
         self._counted_at = time.perf_counter() - began
+
+    def _next_counts(self, batch: Batch, waiting: list[Case]) -> list[tuple[Worker, Evidence]]:
+        """Who counts what next: both the same scenario, or each one of its own; takes them off `waiting`."""
+        if self._paired or self._plan.counts == BATCH:
+            return waiting.pop(0).turns(batch.workers)
+        return [(worker, waiting.pop(0).of(worker.side)) for worker in batch.workers if waiting]
 
     def _time(self, crew: Crew, began: float) -> None:
         """Boot two workers, let them open everything side by side, then measure in turns."""
@@ -347,6 +360,8 @@ class Campaign:
         workers = self._plan.looks[-1] * len(self._sides)
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
         waiting = sorted(self._timed(), key=lambda case: case.round_seconds)
+        # Each pass begins with a round that is not recorded.
+        left -= self._plan.passes * sum(case.round_seconds for case in waiting)
         for position, case in enumerate(waiting):
             share = left / (len(waiting) - position)
             cost = max(case.round_seconds, 1e-6)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perf_gate.measurement import Measurement
-from perf_gate.measuring.crew import Side
+from perf_gate.measuring.crew import Side, Worker
 from perf_gate.metric import Exact, Metric
 from perf_gate.scenario import Scenario
 
@@ -107,6 +107,10 @@ class Case:
     def of(self, side: Side) -> Evidence:
         """What `side` has shown."""
         return self.sides[side.name]
+
+    def turns(self, workers: Sequence[Worker]) -> list[tuple[Worker, Evidence]]:
+        """Each worker with the evidence of its side."""
+        return [(worker, self.of(worker.side)) for worker in workers]
 
     @property
     def valid(self) -> bool:

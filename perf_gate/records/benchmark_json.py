@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from pytest_benchmark.stats import Stats
 
 from perf_gate.measurement import Measurement
+from perf_gate.metric import Exact, Sampled
 from perf_gate.records.provenance import Provenance
+
+BYTES = "B"
 
 
 def document(measurements: Iterable[Measurement], provenance: Provenance, created: str) -> dict[str, object]:
@@ -44,27 +47,78 @@ def document(measurements: Iterable[Measurement], provenance: Provenance, create
 
 
 def rows(measurement: Measurement) -> list[dict[str, object]]:
-    """One benchmark per timed arm; counts go to extra_info."""
-    name = measurement.scenario.rsplit("::", 1)[-1]
-    return [
-        {
-            "group": measurement.group,
-            "name": f"{name} {arm}",
-            "fullname": f"{measurement.scenario} {arm}",
-            "params": {"arm": arm},
-            "param": arm,
-            "extra_info": dict(measurement.exact),
-            "options": {"disable_gc": True, "warmup": True},
-            "stats": stats([second for visits in crew for second in visits]),
-        }
+    """One benchmark per timed arm; of a scenario that is never timed, one per number of bytes."""
+    found = [
+        _row(measurement, arm, {"disable_gc": True, "warmup": True}, dict(measurement.exact), _flat(crew))
         for arm, crew in measurement.seconds.items()
         if any(crew)
     ]
+    found += [
+        _row(measurement, title(metric), {}, about(metric, measurement), [measurement.exact[metric.name]])
+        for metric in byte_counts(measurement)
+    ]
+    return found
 
 
-def stats(seconds: list[float]) -> dict[str, object]:
-    """Every figure that pytest-benchmark stores of one benchmark, computed by its own code; the samples are ours."""
+def byte_counts(measurement: Measurement) -> tuple[Exact, ...]:
+    """The metrics with a row of their own: counted in bytes, in a scenario without any timed metric.
+
+    Beside the timed arms of a scenario they would be one column of seconds and bytes.
+    """
+    if any(isinstance(metric, Sampled) for metric in measurement.metrics):
+        return ()
+    return tuple(
+        metric
+        for metric in measurement.metrics
+        if isinstance(metric, Exact) and metric.unit == BYTES and metric.name in measurement.exact
+    )
+
+
+def title(metric: Exact) -> str:
+    """What its row is called; with the unit, because whoever reads the format takes every value for seconds."""
+    return f"{metric.name} ({metric.unit})"
+
+
+def about(metric: Exact, measurement: Measurement) -> dict[str, object]:
+    """The extra_info of a row of bytes: all counts of its scenario, and which of them the row shows."""
+    return {**measurement.exact, "unit": metric.unit, "metric": metric.name}
+
+
+def shows_bytes(row: Mapping[str, Any]) -> bool:
+    """Whether a row of pytest-benchmark's, as it is displayed or stored, holds bytes and not seconds."""
+    extra = row.get("extra_info") or {}
+    return extra.get("unit") == BYTES and "metric" in extra
+
+
+def _row(
+    measurement: Measurement,
+    label: str,
+    options: dict[str, object],
+    extra_info: dict[str, object],
+    values: Sequence[float],
+) -> dict[str, object]:
+    return {
+        "group": measurement.group,
+        "name": f"{measurement.scenario.rsplit('::', 1)[-1]} {label}",
+        "fullname": f"{measurement.scenario} {label}",
+        "params": {"arm": label},
+        "param": label,
+        "extra_info": extra_info,
+        "options": options,
+        "stats": stats(values),
+    }
+
+
+def _flat(crew: Iterable[Iterable[float]]) -> list[float]:
+    return [value for visits in crew for value in visits]
+
+
+def stats(values: Sequence[float]) -> dict[str, object]:
+    """Every figure that pytest-benchmark stores of one benchmark, computed by its own code; the samples are ours.
+
+    Of a single count all of them are that count, and the spread is 0.
+    """
     make: Any = Stats
     computed = make()
-    computed.data = seconds
+    computed.data = list(values)
     return {**computed.as_dict(), "iterations": 1}

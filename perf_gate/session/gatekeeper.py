@@ -1,8 +1,8 @@
-"""One pytest session under the gate: collects, measures, hands out verdicts, and decides the exit status."""
+"""One pytest session under the gate: measures, hands out verdicts, and decides the exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -26,10 +26,11 @@ from perf_gate.records.runfile import run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
 from perf_gate.session.replay import replay
-from perf_gate.session.selection import MARKER, Scope, place_of, scenario_of, scenarios_for, scope, tasks
+from perf_gate.session.roster import Roster
+from perf_gate.session.selection import MARKER, scenario_of
 from perf_gate.session.settings import Against, Settings, is_distributed
 from perf_gate.showing import table
-from perf_gate.showing.report import Place, Report, as_json, as_markdown, commands
+from perf_gate.showing.report import Report, as_json, as_markdown, commands
 from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
@@ -43,14 +44,11 @@ RED = ("perf gate", "red")
 class Gatekeeper:
     """A plugin object: its pytest_* methods are hooks. Silent and without cost where no test uses scenarios."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, roster: Roster) -> None:
         """Nothing is known before collection."""
         self.settings = settings
         self._config = config
-        self._usage: list[str] = []
-        self._tasks: dict[str, Task] = {}
-        self._left_out: list[str] = []
-        self._scope = Scope()
+        self._roster = roster
         self._provenance = Provenance()
         self._court: Court | None = None
         self._fault: str | None = None
@@ -64,7 +62,6 @@ class Gatekeeper:
         self._recorded: list[str] = []
         self._refused: str | None = None
         self._kept: str | None = None
-        self._places: dict[str, Place] = {}
         self._report: Report | None = None
         self._untold: str | None = None
         self._waiting: list[Task] = []
@@ -73,57 +70,17 @@ class Gatekeeper:
     @property
     def active(self) -> bool:
         """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
-        return bool(self._tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+        return bool(self._roster.tasks or self._red or self.settings.asks) and not self._config.option.collectonly
 
     @property
     def _muted(self) -> bool:
         return self._config.get_verbosity() <= -2
 
-    # ---------------------------------------------------------------- collecting
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise a test with the scenarios of its marker."""
-        marker = metafunc.definition.get_closest_marker(MARKER)
-        if marker is None:
-            return
-        try:
-            scenarios = scenarios_for(metafunc, marker)
-        except pytest.UsageError as error:
-            # Raised here, it would be one collection error among others.
-            self._usage.append(str(error))
-            scenarios = []
-        metafunc.parametrize("scenario", scenarios, ids=[scenario.id for scenario in scenarios])
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """See all tests before anything is deselected; count as benchmarks while pytest-benchmark looks."""
-        if self._usage:
-            raise pytest.UsageError(self._usage[0])
-        self._tasks = tasks(items, self.settings.root, self.settings.allowances, self.settings.against_allowances)
-        self._places = {
-            self._tasks[item.nodeid].name: place_of(item, self.settings.root)
-            for item in items
-            if item.nodeid in self._tasks
-        }
-        self._scope = scope(self._config, self.settings.root)
-        names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self._tasks}  # type: ignore[attr-defined]
-        for each in names.values():
-            each.append("benchmark")
-        try:
-            return (yield)
-        finally:
-            for each in names.values():
-                each.remove("benchmark")
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Remember what -k, -m, --deselect, --lf and the like leave out."""
-        self._left_out.extend(self._tasks[item.nodeid].name for item in items if item.nodeid in self._tasks)
-
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is going to be measured and judged, before the wait begins."""
         if not self.active or is_distributed(self._config) or self._muted:
             return []
-        lines = [f"perf gate: {len(self._tasks) - len(self._left_out)} scenarios to measure"]
+        lines = [f"perf gate: {len(self._roster.tasks) - len(self._roster.left_out)} scenarios to measure"]
         lines += [f"perf gate: {warning}" for warning in self._warnings()]
         if self.settings.against is not None:
             self._prepare()
@@ -133,7 +90,7 @@ class Gatekeeper:
             if self._court is not None and self._court.record.path is not None:
                 judging = f"judging {len(self._court.asked)} of {self._court.held} records"
                 if len(self._court.asked) < self._court.held:
-                    judging += f": only {self._scope} was asked for"
+                    judging += f": only {self._roster.scope} was asked for"
                 lines.append(f"perf gate: against {self._court.record.path.name}, {judging}")
         return lines
 
@@ -156,7 +113,7 @@ class Gatekeeper:
         broken = session.testsfailed and not option.continue_on_collection_errors
         if broken or option.collectonly or not self.active:
             return
-        chosen = {item.nodeid: self._tasks[item.nodeid] for item in session.items if item.nodeid in self._tasks}
+        chosen = self._roster.chosen(session.items)
         self._selected = [task.name for task in chosen.values()]
         self._prepare()
         for item in session.items:
@@ -172,7 +129,7 @@ class Gatekeeper:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Measure everything before the first test that asks for a verdict; the tests ahead of it prove it right."""
-        if not self._waiting or item.nodeid not in self._tasks:
+        if not self._waiting or item.nodeid not in self._roster.tasks:
             return
         waiting, self._waiting = self._waiting, []
         if self._failures:
@@ -207,14 +164,14 @@ class Gatekeeper:
         )
         if settings.reference is None:
             return
-        from perf_gate.session.court import Court  # noqa: PLC0415 - scipy takes a second that other runs need not wait
+        from perf_gate.session.court import Court  # noqa: PLC0415 - scipy takes time that other runs need not wait
 
         try:
             self._court = Court(
                 settings.baselines,
                 settings.reference,
                 provenance=self._provenance,
-                scope=self._scope,
+                scope=self._roster.scope,
                 policy=settings.policy,
                 sampled=not settings.exact,
             )
@@ -223,7 +180,7 @@ class Gatekeeper:
             return
         if not self._court.asked:
             self._blame(
-                f"0 of {self._court.held} records compared: none of them lies in {self._scope or 'the project'};"
+                f"0 of {self._court.held} records compared: none of them lies in {self._roster.scope or 'the project'};"
                 " give the path of the suites, or record anew"
             )
 
@@ -288,7 +245,7 @@ class Gatekeeper:
     def judge(self, item: pytest.Item, scenario: Scenario) -> None:
         """Show the scenario's samples in pytest-benchmark's table and fail the test where it is not green."""
         __tracebackhide__ = True
-        task = self._tasks.get(item.nodeid)
+        task = self._roster.tasks.get(item.nodeid)
         if task is None or scenario != scenario_of(item):
             raise pytest.UsageError(
                 f"{item.nodeid}: gate.judge takes the argument 'scenario' of a test with @pytest.mark.{MARKER}"
@@ -333,7 +290,7 @@ class Gatekeeper:
         if self.settings.against is not None:
             # Against a record the record itself says what is missing.
             why = "left out by -k, -m, --deselect or the like: drop that, or give the paths that are to be judged."
-            rows += [Row(name, None, Verdict.MISSING, why=why) for name in self._left_out]
+            rows += [Row(name, None, Verdict.MISSING, why=why) for name in self._roster.left_out]
         return rows
 
     @pytest.hookimpl(trylast=True)
@@ -368,7 +325,7 @@ class Gatekeeper:
                 *([] if self._refused is None else [self._refused]),
             ],
             values=[] if self.settings.compares else list(values(self._measured.values())),
-            places=self._places,
+            places=self._roster.places,
         )
         try:
             if self.settings.rows is not None:
@@ -432,9 +389,9 @@ class Gatekeeper:
                 tuple(self._measured.values()),
                 self._provenance,
                 failed=[*self._failures, *self._red],
-                left_out=[*self._left_out, *(row.scenario for row in self._unjudged())],
+                left_out=[*self._roster.left_out, *(row.scenario for row in self._unjudged())],
                 unmeasured=unmeasured,
-                scope=self._scope,
+                scope=self._roster.scope,
                 sampled=not self.settings.exact,
                 workers=min(self.settings.plan.looks),
             )

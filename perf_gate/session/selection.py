@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from perf_gate.measuring.evidence import Task
-from perf_gate.metric import Metric, Sampled
 from perf_gate.scenario import Scenario
+from perf_gate.session.allowance import allowed, refuse_strange_marks
 from perf_gate.showing.report import Place
 
 ARGUMENT = "scenario"
@@ -84,57 +84,12 @@ def tasks(
         scenario = scenario_of(item)
         if scenario is None:
             continue
-        metrics = tuple(_allowed(metric, item, allowances, beside or {}) for metric in scenario.metrics)
+        metrics = tuple(allowed(metric, item, allowances, beside or {}) for metric in scenario.metrics)
         _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
-        _refuse_strangers(item, metrics)
+        refuse_strange_marks(item, metrics)
         found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)
     _refuse_twins((task.name for task in found.values()), "scenario")
     return found
-
-
-def _refuse_strangers(item: pytest.Item, metrics: Sequence[Metric]) -> None:
-    timed = {metric.name for metric in metrics if isinstance(metric, Sampled)}
-    for marker in item.iter_markers("allowance"):
-        if marker.args and marker.args[0] not in timed:
-            raise pytest.UsageError(
-                f"{item.nodeid}: @pytest.mark.allowance names {marker.args[0]!r},"
-                f" but its sampled metrics are {sorted(timed)}"
-            )
-
-
-def _allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float], beside: Mapping[str, float]) -> Metric:
-    """The metric with the allowance of the ini file, or of the nearest marker, which outweighs it."""
-    if not isinstance(metric, Sampled):
-        return metric
-    allowance, floor, against = allowances.get(metric.name), metric.floor, beside.get(metric.name, metric.beside)
-    for marker in reversed(list(item.iter_markers("allowance"))):
-        name, allowance_here, floor_here, against_here = _marked(item, marker)
-        if name == metric.name:
-            allowance, floor = allowance_here, floor if floor_here is None else floor_here
-            against = against if against_here is None else against_here
-    if allowance is None:
-        return replace(metric, beside=against)
-    # The run must be able to rule out a bit more than it allows, as before.
-    resolution = max(metric.resolution, allowance + metric.resolution - metric.allowance)
-    try:
-        return replace(metric, allowance=allowance, floor=floor, resolution=resolution, beside=against)
-    except (ValueError, TypeError) as error:
-        raise pytest.UsageError(f"{item.nodeid}: allowance: {error}") from None
-
-
-def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None, float | None]:
-    numbers = [*marker.args[1:], *marker.kwargs.values()]
-    if (
-        len(marker.args) != 2
-        or not isinstance(marker.args[0], str)
-        or set(marker.kwargs) - {"floor", "against"}
-        or not all(isinstance(number, int | float) for number in numbers)
-    ):
-        raise pytest.UsageError(
-            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001, against=0.01),"
-            f" not {marker.args} {marker.kwargs or ''}".rstrip()
-        )
-    return marker.args[0], marker.args[1], marker.kwargs.get("floor"), marker.kwargs.get("against")
 
 
 @dataclass(frozen=True)

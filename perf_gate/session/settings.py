@@ -19,11 +19,12 @@ from perf_gate.judging.policy import Policy
 from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import BASE, Conditions, Side
 from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.session import allowance
 
 Value = TypeVar("Value")
 
 RECORD_WORKERS = (24, 24)
-COMPARE_WORKERS = (8, 16)
+COMPARE_WORKERS = (8, 12)
 # A record is made rarely and compared with often: it may take longer.
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
@@ -60,10 +61,10 @@ def parse_workers(text: str) -> tuple[int, int]:
     """MIN:MAX, or one number for both; even, since workers come in pairs."""
     parts = text.split(":")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise ValueError("give MIN:MAX, e.g. 8:16")
+        raise ValueError("give MIN:MAX, e.g. 8:12")
     least, most = int(parts[0]), int(parts[-1])
     if least % BATCH or most % BATCH or not 0 < least <= most:
-        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:16")
+        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:12")
     return least, most
 
 
@@ -102,18 +103,6 @@ def parse_chance(text: str) -> float:
     if not 0 < chance < 0.5:
         raise ValueError("give a chance > 0 and < 0.5, e.g. 0.001")
     return chance
-
-
-def parse_allowance(line: str) -> tuple[str, float]:
-    """A line "metric name = 0.02": relative change for the worse that is nobody's business."""
-    name, equals, text = (part.strip() for part in line.rpartition("="))
-    try:
-        allowance = float(text)
-    except ValueError:
-        allowance = math.nan
-    if not (name and equals and 0 < allowance < 1):
-        raise ValueError("give lines like 'reuse efficiency = 0.02', with a number > 0 and < 1")
-    return name, allowance
 
 
 def parse_python(text: str) -> str:
@@ -216,9 +205,9 @@ def add_options(parser: pytest.Parser) -> None:
     # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
     group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
-    parser.addini("gate_allowance", "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
     parser.addini(
-        "gate_against_allowance",
+        allowance.BESIDE_INI,
         "Lines 'metric name = 0.01': allowances against a base in the same run.",
         type="linelist",
     )
@@ -319,17 +308,19 @@ def settings(config: pytest.Config) -> Settings:
             looks=looks,
             seed=option("gate_seed"),
             exact=exact,
+            # What differs from a record is red either way; that it does not vary is shown when the record is made.
+            counts=1 if _reference(config) is not None and not record else BATCH,
             plant=option("gate_plant"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
         policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
-        allowances=_allowances(config, "gate_allowance"),
+        allowances=_allowances(config, allowance.INI),
         samples=_path(config, "gate_samples"),
         rows=_path(config, "gate_rows"),
         summary=_path(config, "gate_summary"),
         annotate=option("gate_annotate"),
         against=_against(config, root),
-        against_allowances=_allowances(config, "gate_against_allowance"),
+        against_allowances=_allowances(config, allowance.BESIDE_INI),
     )
     _refuse_untold_plant(found)
     if found.asks:
@@ -338,7 +329,7 @@ def settings(config: pytest.Config) -> Settings:
 
 
 def _allowances(config: pytest.Config, name: str) -> dict[str, float]:
-    return dict(_ini(parse_allowance, name, line) for line in config.getini(name))
+    return dict(_ini(allowance.parse_allowance, name, line) for line in config.getini(name))
 
 
 def _against(config: pytest.Config, root: Path) -> Against | None:

@@ -18,7 +18,7 @@ from perf_tests.scenarios.bench import BenchScenario
 from perf_tests.scenarios.premise import require_agreement, require_reused
 
 _SUFFIX = 8
-_NEW_TOKENS = 16  # timed
+_NEW_TOKENS = 8  # timed
 
 
 COUNTS: tuple[Metric, ...] = (

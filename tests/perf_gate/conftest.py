@@ -12,7 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.perf_gate.versioned import ROOT, Project
+from tests.perf_gate.suite import ROOT, Suite
+from tests.perf_gate.versioned import Project
 
 HERE = Path(__file__).parent
 
@@ -42,3 +43,33 @@ def versioned(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Pro
             monkeypatch.delenv(name)
     monkeypatch.setenv("TMPDIR", str(pytester.path / "tmp"))
     return Project(pytester)
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in list(os.environ):
+        if name.startswith(("PYTEST_", "GIT_")):
+            monkeypatch.delenv(name)
+    return Suite(pytester)
+
+
+@pytest.fixture(scope="session")
+def first_record(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Filled by the first test that records; the others copy it."""
+    return [tmp_path_factory.mktemp("record")]
+
+
+@pytest.fixture
+def recorded(suite: Suite, first_record: list[Path]) -> Suite:
+    """A suite with a committed record."""
+    kept = first_record[0] / "baselines"
+    if not kept.exists():
+        result = suite.record()
+        assert result.ret == 0, result.stdout.str()
+        shutil.copytree(suite.path / "baselines", kept)
+    else:
+        shutil.copytree(kept, suite.path / "baselines")
+    suite.commit()
+    suite.forget()
+    return suite

@@ -61,7 +61,7 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
         "- record: 0001_base.json (base, profile quick)",
         f"- machine class: {samples.MACHINE}",
         "- distinct worker processes: 24, from 1 file",
-        "record of 12 workers, candidate judged after 8 and 12 workers; 2 timed scenarios, 6 sampled rows",
+        "record of 12 workers, candidate judged after 8, 10 and 12 workers; 2 timed scenarios, 6 sampled rows",
         "24 processes are too few for that",
     ):
         assert part in said
@@ -95,12 +95,14 @@ def test_the_same_call_says_the_same_and_another_seed_something_else(record, cap
 
 def test_real_runs_are_judged_and_join_the_pool(record, capsys):
     honest = [run_file(f"run{seed}.json", seed) for seed in (2, 3)]
-    waited = [run_file(f"slow{seed}.json", seed, plant="warm=1.2", slower=1.2) for seed in (4, 5)]
+    Path("waited").mkdir()
+    for seed in (4, 5):
+        run_file(f"waited/slow{seed}.json", seed, plant="warm=1.2", slower=1.2)
     burdened = run_file("burden.json", 6, offset=0.2)
-    assert main(["calibrate", record, *FEW, "--against", *honest, *waited, "--disturbed", burdened]) == 0
+    assert main(["calibrate", record, *FEW, "--against", *honest, "waited", "--disturbed", burdened]) == 0
     said = capsys.readouterr().out
     assert "- distinct worker processes: 56, from 3 files" in said
-    assert "record of 24 workers, candidate judged after 8, 12 and 16 workers" in said
+    assert "record of 24 workers, candidate judged after 8, 10 and 12 workers" in said
     assert "too few for that" not in said
     real = "The gate, on real runs"
     assert cells(said, "nothing changed", real)[1:] == ["0.00 % [0.00, 84.2]", "0.00 % [0.00, 84.2]", "2"]
@@ -108,6 +110,12 @@ def test_real_runs_are_judged_and_join_the_pool(record, capsys):
     assert cells(said, "a neighbour burned one core", real)[2:] == ["100.00 % [2.5, 100.00]", "1"]
     assert cells(said, "multiplied afterwards: 10 % slower in one scenario", real)[1].startswith("100.00 %")
     assert "- a neighbour burned one core: run 1: perf_tests/test_ttft.py::test_ttft[p50]: reuse efficiency" in said
+
+
+def test_a_folder_without_runs_is_no_evidence(record, capsys):
+    Path("empty").mkdir()
+    assert main(["calibrate", record, "--against", "empty"]) == Exit.CANNOT_JUDGE
+    assert "empty holds no *.json" in capsys.readouterr().err
 
 
 def test_a_run_that_does_not_fit_is_told(record, capsys):

@@ -77,6 +77,18 @@ def test_the_budget_ends_it_after_the_least_workers(project: Path, synthetic: Mo
     assert outcome.log.look == 2
 
 
+def test_what_is_compared_is_counted_once_and_shared_between_two_workers(project: Path, synthetic: ModuleType) -> None:
+    plan = Plan(exact=True, counts=1)
+    kinds = [synthetic.Counted(1), synthetic.Counted(2), synthetic.Synthetic(1, "import"), synthetic.Counted(3)]
+    outcome = run(project, *kinds, synthetic.Synthetic(2, "varies"), plan=plan)
+    one, two, bad, three, varying = outcome.measurements
+    assert [m.exact for m in (one, two, three)] == [{"bytes": 1024}, {"bytes": 2048}, {"bytes": 3072}]
+    assert bad.invalid is not None
+    assert varying.exact["tokens"] > 0
+    opened = (project / "pids").read_text().split()
+    assert (len(opened), len(set(opened))) == (5, 2)
+
+
 def test_exact_only_times_nothing(project: Path, synthetic: ModuleType) -> None:
     outcome = run(project, synthetic.Synthetic(1, "nan"), plan=Plan(exact=True))
     (measurement,) = outcome.measurements
@@ -153,10 +165,20 @@ def test_equal_names_are_refused(project: Path, synthetic: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"looks": (3,)}, {"looks": (4, 2)}, {"looks": ()}, {"budget": 0.0}, {"rounds": (2, 9)}, {"passes": 0}]
+    "wrong",
+    [
+        {"looks": (3,)},
+        {"looks": (4, 2)},
+        {"looks": ()},
+        {"budget": 0.0},
+        {"rounds": (1, 9)},
+        {"passes": 0},
+        {"counts": 3},
+        {"counts": 0},
+    ],
 )
 def test_impossible_plans_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"pairs|budget|passes"):
+    with pytest.raises(ValueError, match=r"pairs|budget|passes|counted by"):
         Plan(**wrong)  # type: ignore[arg-type]
 
 

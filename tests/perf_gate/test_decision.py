@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from perf_gate.judging import estimate
-from perf_gate.judging.decision import decide, holm_levels
+from perf_gate.judging.decision import decide, holm_levels, quantile, tail
 from perf_gate.judging.estimate import Contrast
 from perf_gate.judging.policy import Policy
 
@@ -29,6 +33,33 @@ def test_levels_reject_exactly_what_holm_rejects(p, alpha):
     assert list(np.asarray(p) <= levels) == stepdown(p, alpha)
     assert (levels >= alpha / len(p) * (1 - 1e-12)).all()
     assert (levels <= alpha * (1 + 1e-12)).all()
+
+
+@given(st.floats(-60, 60), st.floats(1, 500))
+def test_the_tail_is_student_s(t, df):
+    assert tail(t, np.array([df])) == pytest.approx(stats.t.sf(t, df), rel=1e-12, abs=0)
+
+
+@given(st.floats(-12, -0.3), st.floats(2, 500))
+def test_the_quantile_is_student_s(exponent, df):
+    chance = 10**exponent
+    assert quantile(chance, np.array([df])) == pytest.approx(stats.t.isf(chance, df), rel=1e-12, abs=1e-12)
+
+
+def test_both_broadcast_over_runs():
+    df = np.random.default_rng(1).uniform(3, 60, (50, 7))
+    t, chance = np.linspace(-9, 9, 7), np.geomspace(1e-7, 0.4, 7)
+    assert np.allclose(tail(t, df), stats.t.sf(t, df), rtol=1e-12, atol=0)
+    assert np.allclose(quantile(chance, df), stats.t.isf(chance, df), rtol=1e-12, atol=1e-12)
+
+
+def test_a_run_that_judges_does_not_wait_for_all_of_scipy():
+    look = (
+        "import sys, perf_gate.plugin, perf_gate.session.court;"
+        "print(*{'scipy.stats', 'scipy.special'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["scipy.special"]
 
 
 def test_many_families_at_once_are_judged_each_for_itself():

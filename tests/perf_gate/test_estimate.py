@@ -38,6 +38,43 @@ def test_an_arm_that_was_never_visited_has_no_location():
         estimate.location([])
 
 
+@given(st.lists(st.tuples(st.floats(1e-6, 10.0), st.floats(0.5, 2.0)), min_size=1, max_size=60), st.floats(0.1, 10.0))
+def test_what_slows_a_whole_round_leaves_the_ratio_as_it_is(rounds, ratio):
+    below = np.array([seconds for seconds, _ in rounds])
+    weather = np.array([factor for _, factor in rounds])
+    found = estimate.log_ratio(ratio * below * weather, below * weather)
+    assert found == pytest.approx(np.log(ratio), abs=1e-9)
+    assert estimate.log_ratio(below, ratio * below) == pytest.approx(-found, abs=1e-9)
+
+
+def test_the_ratio_ignores_one_disturbed_round_in_four_and_sees_one_in_three():
+    quiet = [0.01] * 12
+    assert estimate.log_ratio([*quiet[:9], 1.0, 1.0, 1.0], quiet) == 0
+    assert estimate.log_ratio(quiet, [1.0, 1.0, 1.0, *quiet[:9]]) == 0
+    assert estimate.log_ratio([*quiet[:8], 1.0, 1.0, 1.0, 1.0], quiet) > 0.5
+
+
+def test_an_arm_visited_less_often_stands_against_the_same_part_of_the_run():
+    """The machine is twice as slow in the second half of the run, which 17 visits of one arm see and 3 of the other."""
+    rare = np.array([5.0, 5.0, 10.0])
+    often = np.where(np.arange(17) < 11, 1.0, 2.0)
+    assert estimate.log_ratio(rare, often) == pytest.approx(np.log(5.0))
+    assert estimate.log_ratio(often, rare) == pytest.approx(-np.log(5.0))
+
+
+def test_ratios_of_many_workers_at_once_are_those_of_each():
+    above, below = np.random.default_rng(0).exponential(1.0, (2, 3, 4, 15))
+    found = estimate.log_ratio(above, below[..., :4])
+    assert found.shape == (3, 4)
+    assert found[2, 1] == estimate.log_ratio(above[2, 1], below[2, 1, :4])
+
+
+@pytest.mark.parametrize("arms", [([], [1.0]), ([1.0], [])])
+def test_an_arm_that_was_never_visited_has_no_ratio(arms):
+    with pytest.raises(ValueError, match="never visited"):
+        estimate.log_ratio(*arms)
+
+
 @given(st.floats(1e-4, 1e4))
 def test_inverse_trigamma_inverts(x):
     assert estimate.inverse_trigamma(special.polygamma(1, x)) == pytest.approx(x, rel=1e-6)

@@ -405,9 +405,9 @@ def raw_runs(rng, runs, workers, visits, disturb):
     """Log efficiency (runs, 6 scenarios, workers) from raw seconds, spoilt by `disturb` (log scale, one per arm)."""
     shape = (runs, 6, workers, visits)
     floor, warm = disturb(rng, shape)
-    floor = estimate.location(0.0067 * np.exp(floor + rng.normal(0, 0.03, shape)))
-    warm = estimate.location(0.0070 * np.exp(warm + rng.normal(0, 0.03, shape)))
-    return np.log(floor) - np.log(warm)
+    floor = 0.0067 * np.exp(floor + rng.normal(0, 0.03, shape))
+    warm = 0.0070 * np.exp(warm + rng.normal(0, 0.03, shape))
+    return estimate.log_ratio(floor, warm)
 
 
 def calm(rng, shape):

@@ -4,163 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-
-INI = """
-[pytest]
-addopts = --strict-markers --import-mode=importlib
-pythonpath = .
-testpaths = unit
-"""
-CONFTEST = """
-import cpuinfo
-pytest_plugins = ["perf_gate.plugin"]
-# Asking the processor for its name takes a second.
-cpuinfo.get_cpu_info = lambda: {"brand_raw": "Imaginary 1", "family": 1, "model": 2}
-"""
-SUITE = """
-import pytest
-from synthetic import Counted, Synthetic
-
-@pytest.mark.scenarios(lambda config: [Synthetic(1), Synthetic(2)])
-def test_ttft(scenario, gate):
-    gate.judge(scenario)
-"""
-MEMORY = """
-import pytest
-from synthetic import Counted, Synthetic
-
-@pytest.mark.scenarios(lambda config: [Counted(1)])
-def test_bytes(scenario, gate):
-    gate.judge(scenario)
-
-def test_correctness():
-    pass
-"""
-IGNORED = """
-__pycache__
-.pytest_cache
-.benchmarks
-pids
-*.taken
-slow
-regress
-*.xml
-out.json
-stdout
-stderr
-runpytest-*
-"""
-# Plugins that only cost time here.
-QUIET = ("-p", "no:hypothesispytest", "-p", "no:anyio")
-CANNOT_JUDGE = 10
-USAGE = 4
-
-
-class Suite:
-    """A project under git with two gate test files and one of ordinary tests."""
-
-    def __init__(self, pytester: pytest.Pytester) -> None:
-        self.pytester = pytester
-        self.path = pytester.path
-        shutil.copy(HERE / "synthetic.py", self.path)
-        self.write("pytest.ini", INI)
-        self.write("conftest.py", CONFTEST)
-        self.write("perf_tests/test_ttft.py", SUITE)
-        self.write("perf_tests/test_memory.py", MEMORY)
-        self.write("unit/test_unit.py", "def test_unit(): pass\n")
-        self.write(
-            ".gitignore",
-            "__pycache__\n.pytest_cache\npids\n*.taken\nslow\nregress\n.benchmarks\n*.xml\nout.json\nstdout\nstderr\nrunpytest-*\n",
-        )
-        self.git("init", "-q")
-        self.commit()
-
-    def git(self, *arguments: str) -> None:
-        subprocess.run(
-            ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments], cwd=self.path, check=True
-        )
-
-    def commit(self) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-qm", "as it is", "--allow-empty")
-
-    def write(self, name: str, text: str) -> None:
-        file = self.path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(textwrap.dedent(text))
-
-    def run(self, *arguments: str) -> pytest.RunResult:
-        return self.pytester.runpytest_subprocess(*QUIET, "--gate-workers=4", *arguments)
-
-    def try_here(self, *arguments: str) -> pytest.RunResult:
-        """Like `run`, within this process: for what ends before anything is measured."""
-        return self.pytester.runpytest_inprocess("--gate-workers=4", *arguments)
-
-    def record(self, *arguments: str) -> pytest.RunResult:
-        return self.run("perf_tests", "--gate-record=first", *arguments)
-
-    def compare(self, *arguments: str) -> pytest.RunResult:
-        return self.run("perf_tests", "--benchmark-compare", *arguments)
-
-    @property
-    def records(self) -> list[str]:
-        return sorted(path.name for path in (self.path / "baselines").glob("*"))
-
-    def measured(self) -> bool:
-        return (self.path / "pids").exists()
-
-    def forget(self) -> None:
-        (self.path / "pids").unlink(missing_ok=True)
-
-
-@pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for name in list(os.environ):
-        if name.startswith(("PYTEST_", "GIT_")):
-            monkeypatch.delenv(name)
-    return Suite(pytester)
-
-
-@pytest.fixture(scope="session")
-def first_record(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Filled by the first test that records; the others copy it."""
-    return [tmp_path_factory.mktemp("record")]
-
-
-@pytest.fixture
-def recorded(suite: Suite, first_record: list[Path]) -> Suite:
-    """A suite with a committed record."""
-    kept = first_record[0] / "baselines"
-    if not kept.exists():
-        result = suite.record()
-        assert result.ret == 0, result.stdout.str()
-        shutil.copytree(suite.path / "baselines", kept)
-    else:
-        shutil.copytree(kept, suite.path / "baselines")
-    suite.commit()
-    suite.forget()
-    return suite
-
-
-def says(result: pytest.RunResult, *parts: str) -> None:
-    text = result.stdout.str() + result.stderr.str()
-    for part in parts:
-        assert part in text, f"{part!r} is not in\n{text}"
-
+from tests.perf_gate.suite import CANNOT_JUDGE, CONFTEST, INI, MEMORY, QUIET, ROOT, SUITE, USAGE, Suite, says
 
 # -------------------------------------------------------------------- a run
 
@@ -186,7 +38,12 @@ def test_a_run_measures_and_says_that_nothing_was_compared(suite: Suite) -> None
     )
     rows = {row["fullname"]: row for row in json.loads((suite.path / "out.json").read_text())["benchmarks"]}
     assert set(rows) == {
-        f"perf_tests/test_ttft.py::test_ttft[size{size}] {arm}" for size in (1, 2) for arm in ("cold", "warm", "floor")
+        "perf_tests/test_memory.py::test_bytes[counted1] bytes (B)",
+        *(
+            f"perf_tests/test_ttft.py::test_ttft[size{size}] {arm}"
+            for size in (1, 2)
+            for arm in ("cold", "warm", "floor")
+        ),
     }
     row = rows["perf_tests/test_ttft.py::test_ttft[size2] floor"]
     assert row["group"] == "synthetic"
@@ -453,6 +310,15 @@ def test_without_pytest_benchmark_there_is_a_sentence(recorded: Suite, options: 
     assert result.ret == USAGE
     says(result, "perf_gate needs pytest-benchmark")
     assert "Traceback" not in result.stderr.str()
+
+
+def test_without_the_gate_there_is_a_sentence(suite: Suite) -> None:
+    suite.write("conftest.py", (ROOT / "conftest.py").read_text())
+    suite.write("perf_tests/conftest.py", "def pytest_perf_gate_options(config): return {}\n")
+    result = suite.pytester.runpytest_subprocess(*QUIET, "perf_tests", "-p", "no:perf_gate.plugin")
+    assert result.ret == USAGE
+    says(result, "ERROR: the gate is switched off (-p no:perf_gate.plugin)", "switch it on")
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
 @pytest.mark.filterwarnings("ignore:Can't compare")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perf_gate.metric import Exact
 from perf_gate.records import codec, record
 from perf_gate.records.record import (
     Record,
@@ -119,6 +120,51 @@ def test_tools_that_read_benchmarks_find_what_they_look_for(base, tmp_path):
     assert warm["stats"]["rounds"] == 12
     assert warm["stats"]["min"] == min(map(min, samples_of_a))
     assert {"ops", "stddev", "median", "iqr", "outliers", "iterations", "total"} < set(warm["stats"])
+
+
+ALONE = Exact("bytes kept alive", "B")
+FREED = Exact("bytes kept alive after evicting all", "B")
+PARTS = Exact("parts", "nodes")
+
+
+@pytest.fixture
+def counted() -> Record:
+    metrics = (ALONE, FREED, PARTS)
+    exact = {"bytes kept alive": 7 * 2**20 + 1, "bytes kept alive after evicting all": 0, "parts": 3}
+    timed = measurement("a", workers=3, visits=4)
+    return samples.record([measurement("m", metrics=metrics, exact=exact), timed])
+
+
+def test_bytes_of_what_is_never_timed_have_rows_of_one_value(counted, tmp_path):
+    path = tmp_path / "0001_base.json"
+    save(counted, path)
+    rows = {row["fullname"]: row for row in json.loads(path.read_text())["benchmarks"]}
+    assert set(rows) == {
+        *(f"{name('m')} {metric.name} (B)" for metric in (ALONE, FREED)),
+        *(f"{name('a')} {arm}" for arm in ("cold", "warm", "floor")),
+    }
+    for metric, value in ((ALONE, 7 * 2**20 + 1), (FREED, 0)):
+        row = rows[f"{name('m')} {metric.name} (B)"]
+        assert row["extra_info"] == {**counted.latest.measurements[0].exact, "unit": "B", "metric": metric.name}
+        figures = row["stats"]
+        assert all(figures[each] == value for each in ("min", "max", "mean", "median", "total"))
+        assert (figures["rounds"], figures["iterations"], figures["stddev"], figures["iqr"]) == (1, 1, 0, 0)
+        # What github-action-benchmark reads, as its chart shows it: more is better.
+        assert figures["ops"] == pytest.approx(1 / value if value else 0)
+
+
+def test_rows_of_bytes_are_not_read_back_and_not_missed(counted, tmp_path):
+    path = tmp_path / "0001_base.json"
+    save(counted, path)
+    document = json.loads(path.read_text())
+    document["benchmarks"] = [row for row in document["benchmarks"] if "unit" not in row["extra_info"]]
+    assert len(document["benchmarks"]) == 3
+    older = tmp_path / "older" / path.name
+    older.parent.mkdir()
+    older.write_text(json.dumps(document))
+    for each in (path, older):
+        assert unsigned(load(each).latest).measurements == unsigned(counted.latest).measurements
+    assert load(older).latest == load(path).latest
 
 
 def test_lists_of_numbers_take_one_line(base, tmp_path):

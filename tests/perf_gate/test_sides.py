@@ -82,9 +82,10 @@ def test_the_sides_change_places_every_round_in_balanced_order(
     monkeypatch.setattr("perf_gate.measuring.campaign.STINT_SECONDS", 1e-9)
     run(two, hits.Hit(1), plan=Plan(looks=(2,), rounds=(24, 24), passes=1, warmups=0))
     visits = [line.split()[0] for line in lines(two, "visits")]
-    # Without warm-ups a round is two visits of one side, and each pair of workers has 24 rounds on each side.
-    rounds = visits[::2]
-    assert rounds == visits[1::2]
+    # A round is two visits of one side, after two that are not recorded; each side of a pair has 24 rounds.
+    rounds = visits[::4]
+    assert all(visits[start::4] == rounds for start in range(1, 4))
+    assert len(rounds) == 2 * 2 * 24  # pairs, sides
     blocks = [tuple(rounds[i : i + 2]) for i in range(0, len(rounds), 2)]
     assert set(blocks) == {("candidate", "base"), ("base", "candidate")}
     assert len(set(Counter(blocks).values())) == 1

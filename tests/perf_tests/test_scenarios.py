@@ -8,7 +8,7 @@ import pytest
 from perf_gate import InvalidPremise, Sampled, Scenario
 from perf_tests.engine import Completion
 from perf_tests.model import SMOLLM2, ModelUnavailable, kv_bytes_per_token, load, require
-from perf_tests.profile import FULL, PREFIXES, QUICK, SUFFIXES, profile_of
+from perf_tests.profile import FLOOR, PREFIXES, PROFILES, QUICK, SUFFIXES, profile_of
 from perf_tests.prompts import Prompts
 from perf_tests.scenarios.lookup import Lookup
 from perf_tests.scenarios.premise import require_agreement, require_reused
@@ -23,7 +23,7 @@ def completion(token: int, logits: list[float], reused: int = 0) -> Completion:
     return Completion((token,), (1.0,), 1.0, reused, np.asarray(logits, dtype=np.float32))
 
 
-@pytest.mark.parametrize("profile", [QUICK, FULL], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_every_scenario_of_a_profile_has_a_name_of_its_own(profile) -> None:
     for kind in ("ttft", "first_hit", "tpot", "memory", "lookup"):
         scenarios = list(getattr(profile, kind)())
@@ -38,6 +38,12 @@ def test_every_scenario_of_a_profile_has_a_name_of_its_own(profile) -> None:
 def test_the_quick_profile_measures_what_it_promises() -> None:
     measured = {(scenario.model, scenario.prefix, scenario.suffix) for scenario in QUICK.ttft()}
     assert measured == {(model, p, s) for model in QUICK.models for p in PREFIXES for s in SUFFIXES}
+
+
+def test_the_floor_profile_times_hot_and_first_hits_alike() -> None:
+    hot, first = ({(s.model, s.prefix, s.suffix) for s in kind} for kind in (FLOOR.ttft(), FLOOR.first_hit()))
+    assert hot == first == {(model, prefix, 32) for model in FLOOR.timed for prefix in (200, 500, 1000)}
+    assert all(scenario.arms for scenario in FLOOR.ttft())
 
 
 def test_other_models_take_every_place() -> None:

@@ -85,6 +85,19 @@ def test_an_abandoned_lookup_is_released(llama, tokens, pins) -> None:
     cache.check()
 
 
+def test_a_lookup_is_entered_once(llama, tokens, pins) -> None:
+    cache = PrefixCache(llama)
+    cache.prefill(tokens(1, 12))
+    lookup = cache.lookup(tokens(1, 20))
+    with lookup:
+        with pytest.raises(RuntimeError, match="entered already"):
+            lookup.__enter__()
+        assert pins(cache) == 1
+    with pytest.raises(RuntimeError, match="look up again"), lookup:
+        pass
+    assert (pins(cache), cache.counters().requests) == (0, 2)
+
+
 def test_a_lookup_that_is_never_entered_does_nothing(llama, tokens, pins) -> None:
     cache = PrefixCache(llama)
     cache.lookup(tokens(1, 20))

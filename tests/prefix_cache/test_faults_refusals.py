@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -319,6 +320,31 @@ def test_a_model_in_training_mode(zoo, tokens) -> None:
 def test_impossible_settings(llama, name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{name}={value}"):
         PrefixCache(llama, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["budget_bytes", "idle_buffers"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1.5, 2.0, "2GB", True, [1]])
+def test_settings_that_are_no_whole_numbers(llama, name: str, value: object) -> None:
+    says = {"budget_bytes": "2 << 30 for 2 GiB", "idle_buffers": "0 .every hit copies. or more"}[name]
+    with pytest.raises(TypeError, match=f"{re.escape(f'{name}={value!r}')} is no whole number: .*{says}"):
+        PrefixCache(llama, **{name: value})
+
+
+def test_an_inserted_key_that_is_no_name(llama, tokens) -> None:
+    cache = PrefixCache(llama)
+    kv = filled(llama, DynamicCache(), tokens(1, 4))
+    with pytest.raises(TypeError, match="salt may be a str"):
+        cache.insert(tokens(1, 4), kv, salt=["x"])
+    assert cache.counters().tokens_live == 0
+
+
+@pytest.mark.parametrize("what", ["keys", "values"])
+def test_kv_of_another_dtype_is_named_after_what_differs(llama, tokens, what: str) -> None:
+    made = {"keys": torch.float32, "values": torch.float32, what: torch.float16}
+    with PrefixCache(llama).lookup(tokens(1, 4)) as hit:
+        with pytest.raises(LayoutError, match=f"layer 1 produced torch.float16 {what}, but holds torch.float32 ones"):
+            hit.kv.update(*(torch.ones((1, 4, 1, 8), dtype=dtype) for dtype in made.values()), 1)
+        assert hit.kv.get_seq_length(1) == 0
 
 
 def test_every_refusal_has_one_base() -> None:

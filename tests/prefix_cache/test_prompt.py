@@ -63,8 +63,11 @@ NO_PROMPT = {
     "None inside": ([1, None], "integers"),
     "negative": ([3, -100, 4], "-100 at position 1 is negative"),
     "outside": ([3, 8], "8 at position 1 is outside the model's vocabulary of 8"),
-    "beyond int64": ([2**70], "integers"),
-    "wraps around": (np.array([2**64 - 5], np.uint64), "position 0"),
+    "just beyond int64": ([3, 2**63], "9223372036854775808 at position 1 is outside any vocabulary"),
+    "beyond uint64": ([3, 2**64 + 1], "18446744073709551617 at position 1 is outside any vocabulary"),
+    "beyond int64 beside a negative one": ([2**63, -1], "9223372036854775808 at position 0 is outside"),
+    "far below": ([-(2**70)], "-1180591620717411303424 at position 0 is negative"),
+    "wraps around": (np.array([2**64 - 5], np.uint64), "18446744073709551611 at position 0 is outside"),
     "ragged": ([[1, 2], [3]], "ragged"),
     "scalar": (torch.tensor(3), "shape"),
     "cube": (torch.zeros((1, 1, 3), dtype=torch.long), "shape"),
@@ -79,6 +82,12 @@ def test_what_is_no_prompt(case: str) -> None:
         as_tokens(ids, vocab_size=8)
 
 
+def test_a_huge_id_without_a_vocabulary() -> None:
+    with pytest.raises(PromptError, match="9223372036854775808 at position 1 is outside any vocabulary"):
+        as_tokens([3, 2**63])
+    assert as_tokens([2**63 - 1]).tolist() == [2**63 - 1]
+
+
 def test_rows_that_differ() -> None:
     with pytest.raises(BatchError, match="once per row"):
         as_tokens(torch.tensor([IDS, [5, 6, 6]]))
@@ -89,6 +98,19 @@ def test_padding(mask: list) -> None:
     with pytest.raises(PaddingError, match="without its padding"):
         as_tokens(IDS, attention_mask=torch.tensor(mask))
     assert as_tokens(IDS, attention_mask=torch.ones(1, 3)).tolist() == IDS
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (1, 2), (1, 4), (2, 3), (3, 1), (1, 1, 3), (1, 1, 3, 3), ()])
+def test_a_mask_of_another_prompt(shape: tuple[int, ...]) -> None:
+    with pytest.raises(PaddingError, match=r"attention_mask has shape \(.*3 tokens"):
+        as_tokens(IDS, attention_mask=torch.ones(shape))
+
+
+@pytest.mark.parametrize("mask", [torch.ones(3), torch.ones(1, 3), [1, 1, 1], np.ones((1, 3), bool)])
+def test_a_mask_that_hides_nothing(mask: object) -> None:
+    assert as_tokens(IDS, attention_mask=mask).tolist() == IDS
+    assert as_tokens([IDS], attention_mask=mask).tolist() == IDS
+    assert as_tokens([IDS, IDS], attention_mask=torch.ones(2, 3)).tolist() == IDS
 
 
 @pytest.mark.parametrize("kind", [PrefixCache, NullPrefixCache])
@@ -105,8 +127,35 @@ def test_refusals_change_nothing(llama, kind: type) -> None:
         cache.prefill([1, 2], attention_mask=torch.tensor([[0, 1]]))
     with pytest.raises(ValueError, match="room=-1"), cache.lookup([1], room=-1):
         pass
+    for room, error in ((1.0, TypeError), (True, TypeError), ("4", TypeError), (np.int64(-1), ValueError)):
+        with pytest.raises(error, match=r"room=.*0 or more"), cache.lookup([1], room=room):
+            pass
+    for new, error in ((-1, ValueError), (0, ValueError), (1.5, TypeError), (None, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=rf"max_new_tokens={new}.*1 or more"):
+            cache.generate([1], max_new_tokens=new)
+    for name in ("salt", "adapter"):
+        for label in (["x"], {}, 1, 1.0, True, object()):
+            with pytest.raises(TypeError, match=f"{name} may be a str, bytes or None"):
+                cache.prefill([1, 2, 3], **{name: label})
+            with pytest.raises(TypeError, match=f"{name} of type {type(label).__name__}"):
+                cache.generate([1, 2, 3], max_new_tokens=1, **{name: label})
     assert cache.counters() == before
     cache.check()
+
+
+def test_numbers_of_numpy_and_torch_are_numbers(llama, tokens) -> None:
+    cache = PrefixCache(llama, budget_bytes=np.int64(1 << 20), idle_buffers=np.int8(1))
+    assert cache.generate(tokens(1, 5), max_new_tokens=np.int32(2), do_sample=False).sequences.shape == (1, 7)
+    with cache.lookup(tokens(1, 5), room=torch.tensor(300)) as hit:
+        assert hit.kv.held().capacity >= 305
+    cache.check()
+
+
+def test_salts_of_bytes_and_text_are_different(llama, tokens) -> None:
+    cache = PrefixCache(llama)
+    cache.prefill(tokens(1, 5), salt=b"x")
+    assert cache.prefill(tokens(1, 5), salt="x").reused_tokens == 0
+    assert cache.prefill(tokens(1, 5), salt=b"x").reused_tokens == 4
 
 
 def test_a_grown_vocabulary(zoo) -> None:
