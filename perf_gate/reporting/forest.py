@@ -56,7 +56,9 @@ class Forest(Plot):
         number = len(self.rows)
         if worse:
             return f"{worse} of {number} changes against {self.against} lie clear of what is allowed"
-        return f"None of {number} changes against {self.against} is clear of what is allowed"
+        said = f"None of {number} changes against {self.against} is clear of what is allowed"
+        undecided = sum(row.verdict is Verdict.INCONCLUSIVE for row in self.rows)
+        return f"{said}; {undecided} undecided" if undecided else said
 
     @property
     def description(self) -> str:
@@ -109,7 +111,7 @@ class Forest(Plot):
         return last.top + last.height + FOOT
 
     def _lines(self, width: int) -> Iterator[Line]:
-        top, step = AXIS, 24.0 if width >= DESK else 40.0
+        top, step = AXIS, 24.0 if width >= DESK else 42.0
         for heading, rows in grouped(self.rows):
             yield Line(top, HEADING, heading)
             top += HEADING
@@ -154,29 +156,37 @@ class Forest(Plot):
         """
         spans = sorted(max(abs(end or 0.0) for end in (row.low, row.high, row.worse)) for row in self.rows)
         usual = spans[int(USUAL * (len(spans) - 1))]
-        clear = [abs(row.worse or 0.0) * 1.2 for row in self.rows if row.verdict is Verdict.REGRESSED]
+        worse = [row.worse for row in self.rows if row.worse is not None and row.verdict is Verdict.REGRESSED]
+        clear = [each * 1.2 for each in worse if math.isfinite(each)]
         return min(max([LEAST, usual * 1.1, *clear]), MOST)
 
     def _paint_row(self, canvas: Canvas, axes: Any, line: Line, row: Row, place: tuple[float, bool]) -> None:
         right, wide = place
         color = BY_VERDICT[row.verdict]
-        weight = "bold" if row.scenario.startswith(POOLED_PREFIX) or row.verdict is Verdict.REGRESSED else "normal"
-        y = line.top + line.height * (0.5 if wide else 0.72)
+        weight = "bold" if row.scenario.startswith(POOLED_PREFIX) else "normal"
+        y = line.top + line.height * (0.5 if wide else 0.6)
         said = f"{percent(row.worse, signed=True)}"
         if row.low != row.high:
             said += f" [{percent(row.low, signed=True)}, {percent(row.high, signed=True)}]".replace(" %", "")
         if wide:
             canvas.text(12, y, shortened(label(row), 36), weight=weight)
             canvas.text(right + 12, y, said, color="muted")
-            canvas.text(right + 256, y, row.verdict.value, color=color, align="right", weight=weight)
+            canvas.text(
+                right + 256,
+                y,
+                row.verdict.value,
+                color=color,
+                align="right",
+                weight="bold" if row.verdict is Verdict.REGRESSED else weight,
+            )
         else:
-            above = line.top + line.height * 0.25
-            canvas.text(12, above, shortened(label(row), 29), weight=weight)
+            above = line.top + line.height * 0.22
+            canvas.text(12, above, shortened(label(row), 28), weight=weight)
             end = f"{percent(row.worse, signed=True)} {row.verdict.value}"
             canvas.text(right + 4, above, end, color=color, align="right", weight=weight)
         band = 100 * min(row.allowed or 0.0, self.reach)
         axes.barh(
-            y, 2 * band, left=-band, height=line.height * (0.62 if wide else 0.36), color=light("soft"), zorder=0.5
+            y, 2 * band, left=-band, height=line.height * (0.62 if wide else 0.32), color=light("soft"), zorder=0.5
         )
         self._paint_interval(axes, y, row, light(color))
 
@@ -212,7 +222,7 @@ def _unit(row: Row) -> str:
 def label(row: Row) -> str:
     """The name of a row: its scenario's id, or what was pooled; and the older record, where it is held against one."""
     if row.scenario == POOLED:
-        name = "all of these, pooled"
+        name = "all scenarios, pooled"
     elif row.scenario.startswith(POOLED_PREFIX):
         name = f"pooled: {row.scenario[1:].split('::', 1)[0]}"
     else:

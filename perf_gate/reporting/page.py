@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,15 +17,17 @@ from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import write
 from perf_gate.reporting import palette
 from perf_gate.reporting.dossier import Dossier, Outcome, Side, metric_names, short
+from perf_gate.reporting.finding import findings
 from perf_gate.reporting.forest import Forest, label
 from perf_gate.reporting.library import library
-from perf_gate.reporting.past import Past, Stage, Trace, day, stages, traces
+from perf_gate.reporting.past import Past, Stage, Trace, day, over, stages, traces
 from perf_gate.reporting.plain import plain
 from perf_gate.reporting.plot import DESK, Plot
 from perf_gate.reporting.sheet import Sheet, sheet
 from perf_gate.reporting.times import Times
 from perf_gate.reporting.workers import Workers
 from perf_gate.showing.quantity import percent, quantity
+from perf_gate.showing.table import URGENCY
 from perf_gate.verdict import Row, Verdict
 
 GLYPHS = {
@@ -50,6 +53,11 @@ TONES = {
 }
 
 
+# What a reader of two sides has to know where it is not the same.
+CONDITIONS = ("Machine", "Version", "Option", "Scenarios", "Timed")
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*(?: [A-Z]+)?)")
+
+
 @dataclass(frozen=True)
 class Shown:
     """A plot on the page: its drawings, one per width, and its data."""
@@ -73,9 +81,10 @@ class Sight:
     quantiles: Sheet
 
     @property
-    def noteworthy(self) -> bool:
-        """Whether it is shown unfolded."""
-        return any(row.verdict is not Verdict.PASS and not row.optional for row in self.rows)
+    def urgency(self) -> int:
+        """How early it is shown: the place of its most urgent verdict among all."""
+        judged = [URGENCY.index(row.verdict) for row in self.rows if not row.optional]
+        return min(judged, default=len(URGENCY))
 
 
 @dataclass(frozen=True)
@@ -160,10 +169,11 @@ def render(dossier: Dossier) -> str:
             title=f"{dossier.outcome.value}: {dossier.now.name}",
             forest=shown(drawn.forest) if drawn.forest else None,
             sights=_sights(dossier, drawn, shown),
+            calm=URGENCY.index(Verdict.PASS),
             pasts=[shown(past) for past in drawn.past],
             records=_records(dossier),
             constant=_constant(dossier),
-            notable=dossier.notable,
+            findings=findings(dossier.notable),
             differences=_differences(dossier),
             counted=_counted(dossier),
             gaps=_gaps(dossier),
@@ -193,7 +203,7 @@ def _template() -> Any:
     )
     environment.filters.update(
         quantity=quantity, percent=percent, short=short, label=label, drawn=markup, day=day, moment=moment,
-        change=_change, difference=difference,
+        change=_change, difference=difference, options=_options,
     )  # fmt: skip
     environment.globals.update(glyphs=GLYPHS, tones=TONES, css=markup(_style()))
     return environment.from_string(_file("page.html"))
@@ -216,19 +226,27 @@ def moment(created: str) -> str:
         return created
 
 
+def _options(text: str) -> Any:
+    """Text in which command-line options are not broken over two lines."""
+    markup = library("markupsafe")
+    return markup.Markup(_OPTION.sub(r"<code>\1</code>", str(markup.escape(plain(text)))))
+
+
 def _change(row: Row) -> str:
     if row.worse is None or row.low == row.high:
         return percent(row.worse, signed=True)
-    return f"{percent(row.worse, signed=True)} [{percent(row.low, signed=True)}, {percent(row.high, signed=True)}]"
+    low, high = (percent(end, signed=True).removesuffix(" %") for end in (row.low, row.high))
+    return f"{percent(row.worse, signed=True)} [{low}, {high}]"
 
 
 def difference(row: Row) -> str:
-    """Now less recorded as a number with its unit, e.g. "+1 tokens"; "0" where both are equal."""
+    """Now less recorded as a number with its unit, e.g. "+1 token"."""
     if row.now is None or row.reference is None or row.metric is None:
         return "-"
     by = row.now - row.reference
     sign = "+" if by > 0 else "−" if by < 0 else ""
-    return sign + quantity(abs(by), row.metric.unit)
+    unit = row.metric.unit.removesuffix("s") if abs(by) == 1 else row.metric.unit
+    return sign + quantity(abs(by), unit)
 
 
 def _differences(dossier: Dossier) -> Sheet | None:
@@ -269,7 +287,7 @@ def _sights(dossier: Dossier, drawn: Plots, shown: Any) -> list[Sight]:
     for name, (times, workers) in drawn.visits.items():
         rows = tuple(row for row in dossier.rows if row.scenario == name and isinstance(row.metric, Sampled))
         found.append(Sight(name, rows, (shown(workers), shown(times)), times.quantiles))
-    return sorted(found, key=lambda sight: not sight.noteworthy)
+    return sorted(found, key=lambda sight: sight.urgency)
 
 
 def _gaps(dossier: Dossier) -> list[Gap]:
@@ -316,7 +334,7 @@ def _constant(dossier: Dossier) -> Sheet | None:
         still: list[Trace] = [trace for trace in group if not trace.moved]
         if still and len(still) == len(group):
             rows.append((name, str(len(group)), still[0].metric.unit or "-"))
-    caption = f"Counted metrics without any change over {len(dossier.history)} records and now"
+    caption = f"Counted metrics that never changed over {over(len(dossier.history))}"
     return sheet(caption, ("Metric", "#Scenarios", "Unit"), rows) if rows else None
 
 
@@ -327,9 +345,9 @@ def _provenance(dossier: Dossier) -> Sheet:
     rows = []
     for name in names:
         cells = [each.get(name, "-") for each in facts]
-        differs = len(set(cells)) > 1
-        rows.append((name, *cells, *(["differs" if differs else "same"] if len(cells) > 1 else [])))
-    heads = [side.name for side in sides] + (["Compared"] if len(sides) > 1 else [])
+        differs = len(set(cells)) > 1 and name.startswith(CONDITIONS)
+        rows.append((name, *cells, *(["differs" if differs else ""] if len(cells) > 1 else [])))
+    heads = [side.name for side in sides] + (["Conditions"] if len(sides) > 1 else [])
     return sheet("Where both sides come from", ("Fact", *heads), rows)
 
 
@@ -344,7 +362,7 @@ def _facts(side: Side) -> dict[str, str]:
         "Machine class": provenance.machine or "-",
         "Worker processes": str(timed) if timed else "not timed",
         "Scenarios": str(len(side.measurements)),
-        "Timed metrics": ", ".join(metric_names(side.measurements, Sampled)) if timed else "-",
+        "Timed metrics": ", ".join(sorted(metric_names(side.measurements, Sampled))) if timed else "-",
         "Command": " ".join(provenance.command) or "-",
     }
     facts |= {f"Version of {name}": version for name, version in provenance.versions.items()}

@@ -160,17 +160,16 @@ class Past(Plot):
     @property
     def title(self) -> str:
         """What it shows."""
-        name, records = self.metric.name, len(self.stages) - 1
-        over = f"over {records} record{'' if records == 1 else 's'} and now"
+        name, span = self.metric.name, over(len(self.stages) - 1)
         if self.timed:
             last = self.pooled[-1]
             first = next(stage.name for stage, value in zip(self.stages, self.pooled, strict=True) if value is not None)
             if first == NOW or last is None:
                 return f"{name}: no record to go back to on this machine class"
             word = "worse" if last > 0 else "better"
-            return f"{name} {over}: {percent(abs(last))} {word} than in {first}"
+            return f"{name} over {span}: {percent(abs(last))} {word} than in {first}"
         moved = sum(trace.moved for trace in self.traces)
-        return f"{name} {over}: changed in {moved} of {len(self.traces)} scenarios"
+        return f"{name} over {span}: changed in {moved} of {len(self.traces)} scenarios"
 
     @property
     def description(self) -> str:
@@ -264,6 +263,11 @@ class Past(Plot):
                 half = self._error(stage)
                 ends = [100 * math.expm1(math.log1p(share) + sign * half) for sign in (-1, 1)]
                 axes.plot([place, place], ends, color=light("now"), linewidth=1.6, zorder=4)
+
+
+def over(records: int) -> str:
+    """What a history spans, e.g. "2 records and now"."""
+    return f"{records} record{'' if records == 1 else 's'} and now"
 
 
 def _line(axes: Any, found: Sequence[float | None], color: str, width: float) -> None:

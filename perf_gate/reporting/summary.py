@@ -16,7 +16,7 @@ from perf_gate.verdict import Row
 
 SHOWN = 20
 FILE = "summary.md"
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$&@:])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#|<>~$&@:]|(?<=www)\.)", re.IGNORECASE)
 
 
 def save(dossier: Dossier, folder: Path) -> Path:

@@ -8,16 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from perf_gate.judging.estimate import Floats, location
+from perf_gate.judging.estimate import Floats
 from perf_gate.measurement import Measurement
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import short
 from perf_gate.reporting.palette import light
 from perf_gate.reporting.plot import Plot
 from perf_gate.reporting.sheet import Sheet, sheet
-from perf_gate.showing.quantity import SECONDS, percent
+from perf_gate.showing.quantity import SECONDS
 
-BINS = 28
+FEWEST, MOST = 8, 28
 # Disturbances have no upper limit; what is slower than nearly all of both sides is counted in the last bin.
 UPPER = 0.985
 BLOCK = 138.0
@@ -58,7 +58,7 @@ class Times(Plot):
         low = min(float(each.min()) for each in both)
         high = max(*(float(np.quantile(each, UPPER)) for each in both), low * 1.001)
         scale, unit = next((size, name) for size, name in (*SECONDS, (1e-9, "ns")) if high >= size or name == "ns")
-        edges = np.linspace(low, high, BINS + 1)
+        edges = np.linspace(low, high, _bins(min(each.size for each in both)) + 1)
         shares = [
             np.histogram(np.minimum(each, high), edges)[0] / each.size if each.size else np.zeros(0)
             for each in (ours, theirs)
@@ -69,19 +69,15 @@ class Times(Plot):
     def title(self) -> str:
         """What it shows."""
         if self.reference is None:
-            return f"Seconds of each arm in {short(self.now.scenario)}"
-        shifts = [f"{arm} {percent(shift, signed=True)}" for arm, shift in self._shifts()]
-        return f"Seconds of each arm against {self.against}: {', '.join(shifts)}"
+            return f"{short(self.now.scenario)}: a visit typically takes {', '.join(self._typical())}"
+        return f"{short(self.now.scenario)}: a visit typically took → takes {', '.join(self._typical())}"
 
-    def _shifts(self) -> Iterator[tuple[str, float]]:
-        assert self.reference is not None
-        for arm in self.now.seconds:
-            if arm in self.reference.seconds:
-                ours, theirs = (
-                    float(np.log([location(visits) for visits in side.seconds[arm]]).mean())
-                    for side in (self.now, self.reference)
-                )
-                yield arm, float(np.expm1(ours - theirs))
+    def _typical(self) -> Iterator[str]:
+        """Each arm with its median, recorded and now."""
+        for each in self.histograms:
+            medians = [_visits(side, each.arm) for side in (self.reference, self.now)]
+            said = [f"{np.median(visits) / each.scale:.3g}" for visits in medians if visits.size]
+            yield f"{each.arm} {' → '.join(said)} {each.unit}"
 
     @property
     def description(self) -> str:
@@ -123,11 +119,11 @@ class Times(Plot):
                     values = np.quantile(visits, SHARES) / each.scale
                     rows.append(
                         (
-                            each.arm, side, str(measurement.workers), f"{visits.size:,}",
-                            *(f"{value:.4g} {each.unit}" for value in values),
+                            f"{each.arm} ({each.unit})", side, str(measurement.workers), f"{visits.size:,}",
+                            *(f"{value:.3g}" for value in values),
                         )
                     )  # fmt: skip
-        columns = ("Arm", "Side", "#Workers", "#Visits", *(f"#{percent(share)[:-5]} %" for share in SHARES))
+        columns = ("Arm", "Side", "#Workers", "#Visits", *(f"#{100 * share:g} %" for share in SHARES))
         return sheet(f"Quantiles of the visits of {short(self.now.scenario)}", columns, rows)
 
     def height(self, width: int) -> float:  # noqa: ARG002 - the same at any
@@ -152,6 +148,11 @@ class Times(Plot):
             axes.locator_params(axis="x", nbins=6)
             canvas.text(canvas.width / 2, top + 126, f"time of a visit to {each.arm!r} ({each.unit})", color="muted",
                         align="center", size=10)  # fmt: skip
+
+
+def _bins(visits: int) -> int:
+    """Twice the cube root of the number of visits (Rice's rule), within reason."""
+    return int(min(max(round(2 * visits ** (1 / 3)), FEWEST), MOST))
 
 
 def _share(shares: Floats, number: int) -> str:

@@ -47,10 +47,10 @@ class Workers(Plot):
         """What it shows."""
         if self.reference is None:
             said = [f"{m.name} {quantity(_typical(self._values(m)[1]), m.unit or 'ratio')}" for m in self.metrics]
-            return ", ".join(said)
+            return f"{short(self.now.scenario)}, each worker: {', '.join(said)}"
         verdicts = {row.metric.name: row.verdict.value for row in self.rows if row.metric and not row.against}
         said = [f"{m.name} {verdicts.get(m.name, 'not judged')}" for m in self.metrics]
-        return f"{', '.join(said)}: each worker's value"
+        return f"{short(self.now.scenario)}, each worker: {', '.join(said)}"
 
     @property
     def description(self) -> str:
