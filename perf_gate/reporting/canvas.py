@@ -19,7 +19,11 @@ SHARPNESS = 2
 TITLE_SIZE = 13.0
 TITLE_LINE = 17.0
 MARGIN = 12.0
+_INK = light("ink")
 RC = {
+    # Whatever is not given a colour of ours would keep its own in both schemes.
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+    **dict.fromkeys(("patch.facecolor", "patch.edgecolor", "lines.color", "grid.color", "hatch.color"), _INK),
     # Names are other people's text: a dollar sign in them is no formula.
     "text.parse_math": False,
     # Text stays text: it can be read aloud, searched and copied.
@@ -98,4 +102,5 @@ def drawing() -> Iterator[None]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(RC)
+        matplotlib.rcParams["axes.prop_cycle"] = library("cycler").cycler(color=[light("ink")])
         yield

@@ -117,6 +117,8 @@ class Dossier:
         if self.faults:
             return self.faults[0]
         open_rows = sum(red(row) for row in self.rows)
+        if not open_rows:
+            return f"The run ended with exit status {self.status}, without a verdict."
         return f"{_metrics(open_rows, 'is', 'are')} without a verdict, so the whole has none either."
 
 

@@ -135,7 +135,8 @@ def _pasts(dossier: Dossier) -> Iterator[Past]:
     for kind in (Sampled, Exact):
         for group in traces(found, kind).values():
             past = Past(found, tuple(group))
-            if past.timed or any(trace.moved for trace in past.traces):
+            measured = any(trace.values[-1] is not None for trace in past.traces)
+            if measured and (past.timed or any(trace.moved for trace in past.traces)):
                 yield past
 
 

@@ -16,6 +16,7 @@ from perf_gate.verdict import Row
 
 SHOWN = 20
 FILE = "summary.md"
+_OURS = re.compile(r"changes|history-\d+|scenario-\d+-(times|workers)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|<>~$&@:]|(?<=www)\.)", re.IGNORECASE)
 
 
@@ -24,6 +25,8 @@ def save(dossier: Dossier, folder: Path) -> Path:
 
     Raises RecordError where something cannot be written, ReportError where a library is missing.
     """
+    if folder.is_dir():
+        clear(folder)
     drawn = list(plots(dossier).all())
     for name, plot in drawn:
         for ending, content in plot.files().items():
@@ -31,6 +34,13 @@ def save(dossier: Dossier, folder: Path) -> Path:
     path = folder / FILE
     write(markdown(dossier, [(plot.title, f"{name}.png") for name, plot in drawn]), path, overwrite=True)
     return path
+
+
+def clear(folder: Path) -> None:
+    """Take away what `save` wrote there before; nothing else. Raises OSError."""
+    for path in (*folder.glob("*.svg"), *folder.glob("*.png"), folder / FILE):
+        if path.name == FILE or _OURS.fullmatch(path.stem):
+            path.unlink(missing_ok=True)
 
 
 def markdown(dossier: Dossier, pictures: list[tuple[str, str]]) -> str:
