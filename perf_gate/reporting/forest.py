@@ -165,7 +165,7 @@ class Forest(Plot):
         color = BY_VERDICT[row.verdict]
         weight = "bold" if row.scenario.startswith(POOLED_PREFIX) else "normal"
         y = line.top + line.height * (0.5 if wide else 0.6)
-        said = f"{percent(row.worse, signed=True)}"
+        said = change = _worded(row.worse)
         if row.low != row.high:
             said += f" [{percent(row.low, signed=True)}, {percent(row.high, signed=True)}]".replace(" %", "")
         if wide:
@@ -182,7 +182,7 @@ class Forest(Plot):
         else:
             above = line.top + line.height * 0.22
             canvas.text(12, above, shortened(label(row), 28), weight=weight)
-            end = f"{percent(row.worse, signed=True)} {row.verdict.value}"
+            end = f"{change} {row.verdict.value}"
             canvas.text(right + 4, above, end, color=color, align="right", weight=weight)
         band = 100 * min(row.allowed or 0.0, self.reach)
         axes.barh(
@@ -213,6 +213,11 @@ def _locator() -> Any:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - loaded with the canvas
 
     return MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10])
+
+
+def _worded(worse: float | None) -> str:
+    """A change; from or to nothing there is no percentage."""
+    return "from or to 0" if worse is None or math.isinf(worse) else percent(worse, signed=True)
 
 
 def _unit(row: Row) -> str:
