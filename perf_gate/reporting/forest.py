@@ -216,8 +216,8 @@ def _locator() -> Any:
 
 
 def _worded(worse: float | None) -> str:
-    """A change; from or to nothing there is no percentage."""
-    return "from or to 0" if worse is None or math.isinf(worse) else percent(worse, signed=True)
+    """A change; from nothing there is no percentage."""
+    return "from 0" if worse is None or math.isinf(worse) else percent(worse, signed=True)
 
 
 def _unit(row: Row) -> str:
