@@ -10,6 +10,7 @@ from typing import Any
 
 from perf_gate.calibration import calibrate
 from perf_gate.records.record import RecordError
+from perf_gate.reporting import report
 from perf_gate.showing import compare, show
 from perf_gate.verdict import Exit
 
@@ -18,6 +19,7 @@ USAGE = 4
 VERBS: tuple[Callable[[Any], None], ...] = (
     compare.add_parser,
     show.add_parser,
+    report.add_parser,
     calibrate.add_parser,
 )
 

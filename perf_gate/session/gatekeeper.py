@@ -21,6 +21,7 @@ from perf_gate.records.refusal import RefusedRecord
 from perf_gate.records.runfile import run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
+from perf_gate.session.publication import ReportError, earlier
 from perf_gate.session.replay import replay
 from perf_gate.session.roster import Roster
 from perf_gate.session.selection import MARKER, scenario_of
@@ -57,17 +58,28 @@ class Gatekeeper:
         self._recorded: list[str] = []
         self._refused: str | None = None
         self._kept: str | None = None
+        self._shown: list[str] = []
         self._waiting: list[Task] = []
         self._over = self._green = False
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
-        return bool(self._roster.tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+        """Whether there is anything to say: a scenario was collected, or a verdict, record or report was asked for."""
+        asked = self.settings.asks or self.settings.publication
+        return bool(self._roster.tasks or self._red or asked) and not self._config.option.collectonly
 
     @property
     def _muted(self) -> bool:
         return self._config.get_verbosity() <= -2
+
+    def pytest_sessionstart(self) -> None:
+        """See to it that a report can be made, and that none of an earlier run is taken for this one's."""
+        if self._config.option.collectonly or hasattr(self._config, "workerinput"):
+            return
+        try:
+            self.settings.publication.prepare()
+        except ReportError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is going to be measured and judged, before the wait begins."""
@@ -261,6 +273,8 @@ class Gatekeeper:
         if self.settings.samples is not None and self._fault is None:
             self._keep_samples(self.settings.samples)
         session.exitstatus = self._status(int(exitstatus))
+        if self.settings.publication and not self._published(session.exitstatus):
+            session.exitstatus = session.exitstatus or Exit.CANNOT_JUDGE
         self._green = session.exitstatus == Exit.PASS
 
     def _status(self, exitstatus: int) -> int:
@@ -292,6 +306,35 @@ class Gatekeeper:
             self._blame(f"the samples were not written to {path}: {error}")
         else:
             self._kept = f"samples of this run, no record: {path}"
+
+    def _published(self, status: int) -> bool:
+        """Write the report; whether that succeeded."""
+        publication, court = self.settings.publication, self._court
+        faults = [] if self._fault is None else [self._fault]
+        faults += [f"{name} failed" for name in self._failures]
+        faults += [] if self._refused is None else [self._refused]
+        if court is None:
+            faults += [f"{each.scenario}: {each.invalid}" for each in self._measured.values() if each.invalid]
+        notes = self._warnings() + ([] if self._log is None else [f"lost: {text}" for text in self._log.lost])
+        if court is not None and len(court.asked) < court.held:
+            asked = f"only {self._roster.scope} was asked for"
+            notes.append(f"judged {len(court.asked)} of the {court.held} scenarios on record: {asked}")
+        try:
+            publication.publish(
+                self._measured,
+                self._provenance,
+                court,
+                rows=self._rows,
+                status=status,
+                faults=faults,
+                notes=notes,
+                earlier=earlier(self.settings.baselines, self._provenance, self._recorded),
+            )
+        except (RecordError, ReportError) as error:
+            self._blame(f"the report was not written: {error}")
+            return False
+        self._shown = [f"report: {path}" for path in (publication.page, publication.plots) if path is not None]
+        return True
 
     def _record(self, name: str) -> None:
         unmeasured = [name for name in self._selected if name not in self._measured]
@@ -349,7 +392,7 @@ class Gatekeeper:
             lines.append(self._refused)
         if self._kept is not None:
             lines.append(self._kept)
-        return lines
+        return lines + self._shown
 
 
 def details(log: Log) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import Conditions
 from perf_gate.measuring.plant import Plant, parse_plant
 from perf_gate.session import allowance
+from perf_gate.session.publication import Publication, parse_folder, parse_page
 
 Value = TypeVar("Value")
 
@@ -156,6 +157,18 @@ def add_options(parser: pytest.Parser) -> None:
         type=Path,
         help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
     )
+    group.addoption(
+        "--gate-report",
+        metavar="FILE.html",
+        type=_option(parse_page, "page"),
+        help="Write the verdict and the samples behind it as one HTML page (needs the extra 'report').",
+    )
+    group.addoption(
+        "--gate-plots",
+        metavar="FOLDER",
+        type=_option(parse_folder, "folder"),
+        help="Write the page's plots as SVG and PNG, and summary.md for a job summary (needs the extra 'report').",
+    )
     # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
     group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
@@ -172,6 +185,7 @@ class Settings:
     exact: nothing is timed. reference: None: nothing is compared; "": with the newest record; else with the
     record of this number.
     record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
+    publication: the report to write.
     """
 
     root: Path
@@ -184,6 +198,7 @@ class Settings:
     policy: Policy
     allowances: Mapping[str, float]
     samples: Path | None = None
+    publication: Publication = field(default_factory=Publication)
 
     @property
     def plant(self) -> Plant | None:
@@ -205,6 +220,7 @@ def settings(config: pytest.Config) -> Settings:
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
     allowances = dict(_ini(allowance.parse_allowance, allowance.INI, line) for line in config.getini(allowance.INI))
+    policy = Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks))
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -221,9 +237,10 @@ def settings(config: pytest.Config) -> Settings:
             plant=option("gate_plant"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
-        policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
+        policy=policy,
         allowances=allowances,
-        samples=_samples(config),
+        samples=_beside(config, "gate_samples"),
+        publication=Publication(_beside(config, "gate_report"), _beside(config, "gate_plots"), policy.alpha),
     )
     _refuse_untold_plant(found)
     if found.asks:
@@ -231,8 +248,9 @@ def settings(config: pytest.Config) -> Settings:
     return found
 
 
-def _samples(config: pytest.Config) -> Path | None:
-    asked: Any = config.getoption("gate_samples")
+def _beside(config: pytest.Config, option: str) -> Path | None:
+    """The path of an option, from where the command was given."""
+    asked: Any = config.getoption(option)
     return None if asked is None else config.invocation_params.dir / asked
 
 
