@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perf_gate.branches import bisect
 from perf_gate.calibration import calibrate
 from perf_gate.records.record import RecordError
 from perf_gate.reporting import report
@@ -21,6 +22,7 @@ VERBS: tuple[Callable[[Any], None], ...] = (
     show.add_parser,
     report.add_parser,
     calibrate.add_parser,
+    bisect.add_parser,
 )
 
 

@@ -46,6 +46,8 @@ class Sampled:
     resolution: relative change for the worse that a run must be able to rule out before it may say `pass`.
     floor: absolute change, in `unit`, below which nothing is an alarm.
     elsewhere: the allowance to use where the reference comes from another machine class; None: not comparable there.
+    beside: the allowance to use against a base that is measured in the same run; None: a share of `allowance`, see
+        perf_gate.judging.policy.Policy.paired_share.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Sampled:
     floor: float = 0.0
     travels: Travels = Travels.MACHINE
     elsewhere: float | None = None
+    beside: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible limits."""
@@ -65,6 +68,8 @@ class Sampled:
             raise ValueError(
                 f"metric {self.name!r}: needs 0 < allowance < resolution, not {self.allowance} and {self.resolution}"
             )
+        if self.beside is not None and not self.beside > 0:
+            raise ValueError(f"metric {self.name!r}: beside is an allowance > 0, not {self.beside}")
         if self.floor < 0:
             raise ValueError(f"metric {self.name!r}: floor is {self.floor}, but a change in {self.unit} is >= 0")
 

@@ -46,9 +46,9 @@ TELL_SECONDS = 5.0
 
 
 def cut(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Part `calibrate ... -- COMMAND` at the first "--"; other verbs keep theirs."""
+    """Part `calibrate ... -- COMMAND` and `bisect ... -- ARGUMENTS` at the first "--"; other verbs keep theirs."""
     given = list(arguments)
-    if given[:1] != ["calibrate"] or "--" not in given:
+    if given[:1] not in (["calibrate"], ["bisect"]) or "--" not in given:
         return given, ()
     at = given.index("--")
     return given[:at], tuple(given[at + 1 :])

@@ -25,7 +25,8 @@ class Contest:
     now, reference: worker name -> log of the metric's value in that worker.
     allowance, resolution: log scale; a floor is already in them. floor: what the floor alone allows, log
     scale.
-    against: name of the record where it is not the one asked for, else "".
+    against: name of the record where it is not the one asked for, else "". paired: both sides were measured in one
+    run, and equal names on them are two workers that took turns.
     """
 
     scenario: str
@@ -36,6 +37,7 @@ class Contest:
     resolution: float
     floor: float = 0.0
     against: str = ""
+    paired: bool = False
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -55,6 +57,26 @@ class Contest:
         return len(self.now), len(self.reference)
 
 
+def beside(metric: Sampled, now: Measurement, base: Measurement, *, share: float) -> Contest:
+    """Set one metric of `now` against a base that was measured in the same run, pair by pair.
+
+    share: part of the metric's allowance that is granted where the metric names none of its own for this
+    (Sampled.beside). What has to be ruled out before it may pass stays the same.
+    """
+    allowance = share * math.log1p(metric.allowance) if metric.beside is None else math.log1p(metric.beside)
+    resolution = max(math.log1p(metric.resolution), allowance + _distance(metric))
+    ours, theirs = values(metric, now), values(metric, base)
+    names = [name for name in ours if name in theirs]
+    ours, theirs = ({name: side[name] for name in names} for side in (ours, theirs))
+    floor = _floor(metric, math.exp(mean(theirs.values()))) if theirs else 0.0
+    allowed, needed = max(allowance, floor), max(resolution, floor + _distance(metric))
+    return Contest(now.scenario, metric, ours, theirs, allowed, needed, floor, paired=True)
+
+
+def _distance(metric: Sampled) -> float:
+    return math.log1p(metric.resolution) - math.log1p(metric.allowance)
+
+
 def contest(
     scenario: str,
     metric: Sampled,
@@ -72,9 +94,8 @@ def contest(
     ours, theirs = values(metric, now), values(metric, reference)
     before = math.exp(mean(theirs.values())) if theirs else math.inf
     floor = _floor(metric, before)
-    distance = math.log1p(metric.resolution) - math.log1p(metric.allowance)
     allowed = max(math.log1p(allowance), floor)
-    return Contest(scenario, metric, ours, theirs, allowed, allowed + distance, floor, against)
+    return Contest(scenario, metric, ours, theirs, allowed, allowed + _distance(metric), floor, against)
 
 
 def _floor(metric: Sampled, before: float) -> float:
@@ -138,9 +159,7 @@ def _pooled(part: Sequence[Contest], policy: Policy, scenario: str) -> Contest:
     first = part[0]
     floor = mean(each.floor for each in part)
     allowance = max(policy.pooled_share * mean(each.allowance for each in part), floor)
-    distance = policy.pooled_share * mean(
-        math.log1p(each.metric.resolution) - math.log1p(each.metric.allowance) for each in part
-    )
+    distance = policy.pooled_share * mean(each.resolution - each.allowance for each in part)
     return Contest(
         scenario,
         first.metric,
@@ -150,6 +169,7 @@ def _pooled(part: Sequence[Contest], policy: Policy, scenario: str) -> Contest:
         allowance + distance,
         floor,
         first.against,
+        first.paired,
     )
 
 
@@ -159,10 +179,18 @@ def _mean_by_worker(scenarios: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def contrasts(kind: Sequence[Contest]) -> Contrast:
-    """Contrast of each contest of a kind, their spread moderated on each side. Needs 2 workers everywhere."""
+    """Contrast of each contest of a kind, their spread moderated. Needs 2 workers everywhere.
+
+    Paired contests are judged by what each pair differs by: what two workers that took turns have in common (the drift
+    of the machine, the state it was in) is no error of the comparison.
+    """
+    signs = [each.sign for each in kind]
+    if kind[0].paired:
+        apart = [{name: each.now[name] - each.reference[name] for name in each.now} for each in kind]
+        return estimate.paired(_side(apart), signs)
     now = _side([each.now for each in kind])
     reference = _side([each.reference for each in kind])
-    return estimate.contrast(now, reference, [each.sign for each in kind])
+    return estimate.contrast(now, reference, signs)
 
 
 def _side(scenarios: Sequence[Mapping[str, float]]) -> Spread:

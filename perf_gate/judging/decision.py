@@ -34,21 +34,25 @@ class Decision:
     detectable: Floats
 
 
-def holm_levels(p: ArrayLike, alpha: float) -> Any:
+def holm_levels(p: ArrayLike, alpha: float, weights: ArrayLike | None = None) -> Any:
     """Level at which each hypothesis is tested by Holm's step-down procedure (Holm 1979).
 
     p: (..., rows). A hypothesis is rejected exactly where p <= its level: those that fall before the first
     one that stands are tested at alpha / (m - rank), all others at the level of the one that stands first.
+    weights: (rows,), > 0: which share of alpha each hypothesis starts with (his weighted procedure: ordered by
+    p / weight, each tested at alpha * weight / weights still standing); None: all alike.
     """
     p = np.asarray(p, dtype=np.float64)
     rows = p.shape[-1]
-    order = np.argsort(p, axis=-1, kind="stable")
-    steps = alpha / (rows - np.arange(rows))
-    fell = np.logical_and.accumulate(np.take_along_axis(p, order, axis=-1) <= steps, axis=-1)
+    weight = np.broadcast_to(np.ones(rows) if weights is None else np.asarray(weights, dtype=np.float64), p.shape)
+    order = np.argsort(p / weight, axis=-1, kind="stable")
+    ordered = np.take_along_axis(weight, order, axis=-1)
+    steps = alpha / np.cumsum(ordered[..., ::-1], axis=-1)[..., ::-1]
+    fell = np.logical_and.accumulate(np.take_along_axis(p, order, axis=-1) <= steps * ordered, axis=-1)
     fallen = fell.sum(axis=-1, keepdims=True)
-    stands = steps[np.minimum(fallen, rows - 1)]
+    stands = np.take_along_axis(steps, np.minimum(fallen, rows - 1), axis=-1)
     levels = np.empty_like(p)
-    np.put_along_axis(levels, order, np.where(fell, steps, stands), axis=-1)
+    np.put_along_axis(levels, order, np.where(fell, steps, stands) * ordered, axis=-1)
     return levels
 
 
@@ -63,16 +67,24 @@ def quantile(chance: ArrayLike, df: Floats) -> Any:
     return -special.stdtrit(df, np.asarray(chance, dtype=np.float64))
 
 
-def decide(contrast: Contrast, allowance: ArrayLike, resolution: ArrayLike, *, alpha: float, doubt: float) -> Decision:
+def decide(
+    contrast: Contrast,
+    allowance: ArrayLike,
+    resolution: ArrayLike,
+    *,
+    alpha: float,
+    doubt: float,
+    weights: ArrayLike | None = None,
+) -> Decision:
     """Judge a family of rows.
 
     allowance, resolution: (rows,), log scale. alpha: chance of any false alarm in the family when no change
     exceeds its allowance. doubt: chance that a row passes although its change is as large as the
-    resolution.
+    resolution. weights: see holm_levels.
     """
     limit = np.asarray(allowance, dtype=np.float64)
-    worse = holm_levels(tail((contrast.change - limit) / contrast.error, contrast.df), alpha)
-    better = holm_levels(tail((-contrast.change - limit) / contrast.error, contrast.df), alpha)
+    worse = holm_levels(tail((contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
+    better = holm_levels(tail((-contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
     reach = quantile(worse, contrast.df) * contrast.error
     low = contrast.change - reach
     high = contrast.change + quantile(better, contrast.df) * contrast.error

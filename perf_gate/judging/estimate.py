@@ -187,6 +187,15 @@ def contrast(now: Spread, reference: Spread, sign: ArrayLike = 1.0) -> Contrast:
     return Contrast(change, np.sqrt(ours + theirs), df)
 
 
+def paired(apart: Spread, sign: ArrayLike = 1.0) -> Contrast:
+    """Contrast of two sides that were measured in pairs: Student's, on the differences (Student 1908).
+
+    apart: the spread between pairs of now - reference. sign: as in `contrast`.
+    """
+    change = np.asarray(sign, dtype=np.float64) * apart.mean
+    return Contrast(change, np.sqrt(apart.variance / apart.count), apart.df)
+
+
 def join(parts: Sequence[Contrast]) -> Contrast:
     """Put rows of several kinds side by side, to be judged as one family."""
     return Contrast(

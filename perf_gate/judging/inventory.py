@@ -12,6 +12,7 @@ from perf_gate.verdict import Row, Verdict
 
 LARGEST = 1e300
 RECORD = "record anew (--gate-record NAME)"
+ANOTHER_BASE = "choose a newer base, or judge this scenario against a record (--benchmark-compare)"
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,30 @@ def take(now: Sequence[Measurement], references: Sequence[Measurement], *, sampl
         for name in theirs
         if name not in ours
     ]
+    return Inventory(tuple(pairs), tuple(rows))
+
+
+def beside(now: Sequence[Measurement], base: Sequence[Measurement], *, sampled: bool = True) -> Inventory:
+    """Pair every scenario with what the base showed of it in the same run, and account for all that cannot be.
+
+    What is wrong on the base is no fault of the candidate, and no comparison either.
+    Raises ValueError where a scenario occurs twice on a side, or on one side only.
+    """
+    ours, theirs = unique(now, "the candidate"), unique(base, "the base")
+    if ours.keys() != theirs.keys():
+        odd = sorted(ours.keys() ^ theirs.keys())[0]
+        raise ValueError(f"scenario {odd!r} is on one side only; both sides of a run measure the same scenarios")
+    pairs, rows = [], []
+    for name, measured in ours.items():
+        if (broken := fault(measured, sampled=False)) is not None:
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
+        elif (broken := fault(theirs[name], sampled=sampled)) is not None:
+            why = f"the base cannot be measured: {broken}. Nothing was judged: {ANOTHER_BASE}."
+            rows.append(_row(name, Verdict.NOT_COMPARABLE, why))
+        elif (broken := fault(measured, sampled=sampled)) is not None:
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
+        else:
+            pairs.append(Pair(measured, theirs[name]))
     return Inventory(tuple(pairs), tuple(rows))
 
 

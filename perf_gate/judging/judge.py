@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_gate.judging import estimate, inventory, reason
-from perf_gate.judging.contest import POOLED_PREFIX, Contest, contest, contrasts, kinds, mean, pool
+from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, contrasts, kinds, mean, pool
 from perf_gate.judging.decision import Decision, decide
 from perf_gate.judging.inventory import RECORD, Pair
 from perf_gate.judging.policy import Policy
@@ -17,7 +17,7 @@ from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
 from perf_gate.verdict import Row, Verdict
 
-__all__ = ["Policy", "judge", "undecided"]
+__all__ = ["Policy", "judge", "judge_beside", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,42 @@ def judge(
     rows += _sentence(contests, policy, level)
     place = {each.scenario: index for index, each in enumerate(now)}
     rows.sort(key=lambda row: (bool(row.against), place.get(row.scenario, len(place))))
+    return rows + list(taken.rows)
+
+
+def judge_beside(
+    now: Sequence[Measurement],
+    base: Sequence[Measurement],
+    *,
+    policy: Policy | None = None,
+    look: int = 1,
+    sampled: bool = True,
+) -> list[Row]:
+    """Judge a run against a base that was measured in the same run: a row per metric of every scenario, pooled rows.
+
+    now, base: the same scenarios on both sides; equal worker names are two workers that took turns, and a sampled
+    metric is judged by what each pair differs by. A scenario that the base could not measure is `not comparable`. look,
+    sampled: see `judge`.
+
+    Deterministic. Raises ValueError where a scenario occurs twice on a side, or on one side only.
+    """
+    policy = policy or Policy()
+    level = policy.level(look)
+    taken = inventory.beside(now, base, sampled=sampled)
+    rows: list[Row] = []
+    contests: list[Contest] = []
+    for pair in taken.pairs:
+        for metric in pair.now.metrics:
+            if isinstance(metric, Exact):
+                rows.append(_exact(pair, metric, paired=True))
+            elif sampled:
+                contests.append(beside(metric, pair.now, pair.reference, share=policy.paired_share))
+            else:
+                why = "not timed: only exact metrics were asked for."
+                rows.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
+    rows += _sentence(contests, policy, level)
+    place = {each.scenario: index for index, each in enumerate(now)}
+    rows.sort(key=lambda row: place.get(row.scenario, len(place)))
     return rows + list(taken.rows)
 
 
@@ -189,15 +225,15 @@ def _plain(pair: Pair, metric: Metric, verdict: Verdict, why: str, *, optional: 
     return Row(scenario=pair.now.scenario, metric=metric, verdict=verdict, why=why, optional=optional)
 
 
-def _exact(pair: Pair, metric: Exact) -> Row:
+def _exact(pair: Pair, metric: Exact, *, paired: bool = False) -> Row:
     now, then = pair.now.exact[metric.name], pair.reference.exact[metric.name]
     increase = now - then if metric.better is Better.LOWER else then - now
     worse = increase / abs(then) if then else math.copysign(math.inf, increase) if increase else 0.0
     verdict, why = Verdict.PASS, ""
     if increase > 0:
-        verdict, why = Verdict.REGRESSED, reason.count_rose(metric, then, now)
+        verdict, why = Verdict.REGRESSED, reason.count_rose(metric, then, now, paired=paired)
     elif increase < 0:
-        verdict, why = Verdict.IMPROVED, reason.count_fell(metric, then, now)
+        verdict, why = Verdict.IMPROVED, reason.count_fell(metric, then, now, paired=paired)
     return Row(pair.now.scenario, metric, verdict, then, now, worse, worse, worse, 0.0, why=why)
 
 
@@ -221,10 +257,24 @@ def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list
         [each.resolution for each in judged],
         alpha=level,
         doubt=policy.doubt,
+        weights=_weights(judged),
     )
     return rows + [
         _row(each, decision, index, float(contrast.change[index]), policy) for index, each in enumerate(judged)
     ]
+
+
+def _weights(judged: Sequence[Contest]) -> list[float] | None:
+    """Half of alpha for the pooled rows of a paired run, half for the others; None: every row alike.
+
+    A base is seen by few pairs, and what few pairs have to show for a small level is much. A slowdown of the whole hit
+    path is expected in the pooled rows, which are fewer.
+    """
+    pooled = [each.scenario.startswith(POOLED_PREFIX) for each in judged]
+    if not any(each.paired for each in judged) or all(pooled) or not any(pooled):
+        return None
+    share = pooled.count(False) / pooled.count(True)
+    return [share if each else 1.0 for each in pooled]
 
 
 def _too_few(each: Contest, policy: Policy) -> Row:
@@ -235,7 +285,7 @@ def _too_few(each: Contest, policy: Policy) -> Row:
         math.exp(mean(each.reference.values())) if each.reference else None,
         math.exp(mean(each.now.values())) if each.now else None,
         allowed=_share(each.allowance),
-        detectable=math.inf if len(each.reference) < policy.workers else None,
+        detectable=math.inf if len(each.reference) < policy.workers and not each.paired else None,
         why=reason.too_few(each, policy),
         against=each.against,
     )

@@ -16,6 +16,8 @@ class Policy:
     workers: fewest workers, on either side, that a sampled metric is judged from.
     pooled_share: the pooled row's allowance and resolution, as a share of those of its scenarios. A mean over
         scenarios scatters less than one of them, so it can be held to less.
+    paired_share: allowance against a base in the same run, as a share of that against a record. What two sessions of
+        the same code differ by is part of the latter, and does not exist within one run.
     """
 
     alpha: float = 0.001
@@ -23,6 +25,7 @@ class Policy:
     doubt: float = 0.05
     workers: int = 3
     pooled_share: float = 0.75
+    paired_share: float = 0.5
 
     def __post_init__(self) -> None:
         """Refuse promises that mean nothing."""
@@ -34,8 +37,9 @@ class Policy:
             raise ValueError(f"policy: looks is a whole number >= 1, not {self.looks!r}")
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 3:
             raise ValueError(f"policy: workers is a whole number >= 3, not {self.workers!r}: two do not show a spread")
-        if not 0 < self.pooled_share <= 1:
-            raise ValueError(f"policy: pooled_share is > 0 and <= 1, not {self.pooled_share!r}")
+        for name in ("pooled_share", "paired_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"policy: {name} is > 0 and <= 1, not {getattr(self, name)!r}")
 
     def level(self, look: int) -> float:
         """Alpha spent at `look` (1-based): shares 1 : 2 : ... : looks, which add up to alpha.

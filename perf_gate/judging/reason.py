@@ -14,16 +14,23 @@ from perf_gate.showing.quantity import change, percent
 SLACK = "or the slack hides the next regression"
 
 
-def count_rose(metric: Exact, then: float, now: float) -> str:
-    """An exact metric is worse."""
+def count_rose(metric: Exact, then: float, now: float, *, paired: bool = False) -> str:
+    """An exact metric is worse. paired: than in the base of the same run."""
     return (
         f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. "
-        f"Find the change that did it, or {RECORD} if it is meant."
+        f"Find the change that did it{_or_record(paired)}."
     )
 
 
-def count_fell(metric: Exact, then: float, now: float) -> str:
-    """An exact metric is better."""
+def _or_record(paired: bool) -> str:
+    # Against a base there is nothing to record: what is meant is merged, and is the next base.
+    return " (perf-gate bisect)" if paired else f", or {RECORD} if it is meant"
+
+
+def count_fell(metric: Exact, then: float, now: float, *, paired: bool = False) -> str:
+    """An exact metric is better. paired: than in the base of the same run."""
+    if paired:
+        return f"improved {change(then, now, metric.unit)}."
     return f"improved {change(then, now, metric.unit)}: {RECORD}, {SLACK}."
 
 
@@ -33,27 +40,33 @@ def regressed(each: Contest, worse: float) -> str:
     if each.against:
         text = f"against the oldest comparable record {each.against}: {text}"
         return text + "Small steps have added up; retire that record if the whole of it is meant."
-    return text + f"Find the change that did it, or {RECORD} if it is meant."
+    return text + f"Find the change that did it{_or_record(each.paired)}."
 
 
 def improved(each: Contest, worse: float) -> str:
     """A sampled metric is better; `worse` is negative."""
+    if each.paired:
+        return f"improved by {percent(-worse)}."
     where = f"since the oldest comparable record {each.against}" if each.against else ""
     return f"improved by {percent(-worse)} {where}".rstrip() + f": {RECORD}, {SLACK}."
 
 
 def inconclusive(each: Contest, ceiling: float, policy: Policy) -> str:
     """A sampled metric may or may not be worse; up to `ceiling` cannot be ruled out."""
-    now, then = each.workers
     text = (
         f"not shown to be worse, but a change of up to {percent(ceiling)} cannot be ruled out (needed: "
-        f"{percent(math.expm1(each.resolution))}) from {now} workers now and {then} in the record: "
+        f"{percent(math.expm1(each.resolution))}) from {_workers(each)}: "
     )
     if each.against:
         text = f"against the oldest comparable record {each.against}: {text}"
-    if reference_too_noisy(each, policy):
+    if not each.paired and reference_too_noisy(each, policy):
         return text + f"the record alone scatters too widely for that; {RECORD} with more workers."
     return text + "measure with more workers or a larger budget, or on a quieter machine."
+
+
+def _workers(each: Contest) -> str:
+    now, then = each.workers
+    return f"{now} pairs of workers" if each.paired else f"{now} workers now and {then} in the record"
 
 
 def reference_too_noisy(each: Contest, policy: Policy) -> bool:
@@ -64,11 +77,11 @@ def reference_too_noisy(each: Contest, policy: Policy) -> bool:
 
 def too_few(each: Contest, policy: Policy) -> str:
     """A sampled metric has too few workers on a side to have a spread."""
-    now, then = each.workers
+    then = math.inf if each.paired else each.workers[1]
     crew = "visited all of its scenarios" if each.scenario.startswith(POOLED_PREFIX) else "timed it"
     remedy = f"{RECORD} with more workers" if then < policy.workers else "measure with more workers or a larger budget"
     text = (
-        f"{now} workers now and {then} in the record {crew}; each side needs at least {policy.workers} before "
+        f"{_workers(each)} {crew}; each side needs at least {policy.workers} before "
         f"any slowdown could be told from noise: {remedy}."
     )
     return f"against the oldest comparable record {each.against}: {text}" if each.against else text

@@ -7,67 +7,75 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from perf_gate.measuring.crew import Crew, FailedScenarioError, LostWorkerError, Worker
-from perf_gate.measuring.evidence import Evidence
+from perf_gate.measuring.crew import CANDIDATE, Crew, FailedScenarioError, LostWorkerError, Worker
+from perf_gate.measuring.evidence import Case, Evidence
 
 Take = Callable[[Worker, Mapping[str, Any]], None]
 
 
 class Batch:
-    """Hands requests about one scenario to workers and spoils its evidence where they fail.
+    """Hands requests about one scenario to workers and spoils the evidence of their side where they fail.
 
-    workers: those still alive. lost: one text per worker that was lost.
+    workers: those still alive. lost: one text per worker that was lost. seat: the number under which what the
+    workers see is kept, one for all of them; None: each under its own.
     """
 
-    def __init__(self, crew: Crew, workers: Sequence[Worker]) -> None:
+    def __init__(self, crew: Crew, workers: Sequence[Worker], seat: int | None = None) -> None:
         """Take charge of `workers` of `crew`."""
         self.workers = list(workers)
         self.lost: list[str] = []
+        self.seat = seat
         self._crew = crew
 
-    def open(
-        self, evidence: Evidence, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None
-    ) -> None:
-        """Let all workers open the scenario, side by side; one seed per worker. plant: see Plant.shares."""
-        turns = [(worker, evidence) for worker in self.workers]
-        details = [opening_of(evidence, seed, warmups, plant) for seed in seeds]
+    def open(self, case: Case, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None) -> None:
+        """Let all workers open the scenario, side by side; one seed per worker.
+
+        plant: see Plant.shares; the base is never slowed down.
+        """
+        turns = [(worker, case) for worker in self.workers]
+        details = [
+            opening_of(case, seed, warmups, plant if worker.side.name == CANDIDATE else None)
+            for worker, seed in zip(self.workers, seeds, strict=False)
+        ]
         self._ask_all(turns, "open", details, take_costs)
 
-    def count(self, turns: Sequence[tuple[Worker, Evidence]], seeds: Sequence[int]) -> None:
+    def count(self, turns: Sequence[tuple[Worker, Case]], seeds: Sequence[int]) -> None:
         """Let each worker open, count and close the scenario beside it, all at the same time."""
-        opening = [opening_of(evidence, seed, 0) for (_, evidence), seed in zip(turns, seeds, strict=True)]
+        opening = [opening_of(case, seed, 0) for (_, case), seed in zip(turns, seeds, strict=True)]
         nothing: list[Mapping[str, object]] = [{} for _ in turns]
         self._ask_all(turns, "open", opening, take_costs)
         self._ask_all(turns, "count", nothing, lambda evidence: lambda _, answer: evidence.count(answer["exact"]))
         self._ask_all(turns, "close", nothing, lambda _: lambda _, __: None)
 
-    def rounds(self, worker: Worker, evidence: Evidence, rounds: int) -> None:
+    def rounds(self, worker: Worker, case: Case, rounds: int) -> None:
         """Let one worker do `rounds` rounds while the others wait."""
+        seat = worker.number if self.seat is None else self.seat
         self._alone(
             worker,
-            evidence,
-            partial(worker.ask, "rounds", name=evidence.task.name, rounds=rounds),
-            lambda _, answer: evidence.visited(worker.number, answer["seconds"]),
+            case.of(worker.side),
+            partial(worker.ask, "rounds", name=case.task.name, rounds=rounds),
+            lambda _, answer: case.of(worker.side).visited(seat, answer["seconds"]),
         )
 
-    def close(self, evidence: Evidence) -> None:
+    def close(self, case: Case) -> None:
         """Let all workers close the scenario."""
         for worker in list(self.workers):
-            close = partial(worker.ask, "close", name=evidence.task.name)
-            self._alone(worker, evidence, close, lambda _, __: None)
+            close = partial(worker.ask, "close", name=case.task.name)
+            self._alone(worker, case.of(worker.side), close, lambda _, __: None)
 
     def _ask_all(
         self,
-        turns: Sequence[tuple[Worker, Evidence]],
+        turns: Sequence[tuple[Worker, Case]],
         ask: str,
         details: Sequence[Mapping[str, object]],
         take: Callable[[Evidence], Take],
     ) -> None:
         """Ask every worker about its scenario, then hear them all, also where one of them fails."""
         asked = []
-        for (worker, evidence), detail in zip(turns, details, strict=False):
+        for (worker, case), detail in zip(turns, details, strict=False):
+            evidence = case.of(worker.side)
             if evidence.invalid is None and worker in self.workers:
-                act = partial(worker.ask, ask, name=evidence.task.name, **detail)
+                act = partial(worker.ask, ask, name=case.task.name, **detail)
                 if self._guard(worker, evidence, act):
                     asked.append((worker, evidence))
         for worker, evidence in asked:
@@ -100,11 +108,9 @@ def take_costs(evidence: Evidence) -> Take:
     return lambda _, answer: evidence.costs(answer["cost"])
 
 
-def opening_of(
-    evidence: Evidence, seed: int, warmups: int, plant: Mapping[str, float] | None = None
-) -> dict[str, object]:
+def opening_of(case: Case, seed: int, warmups: int, plant: Mapping[str, float] | None = None) -> dict[str, object]:
     """What a worker must know to open the scenario."""
-    scenario = evidence.task.scenario
+    scenario = case.task.scenario
     kind = type(scenario)
     return {
         "module": kind.__module__,

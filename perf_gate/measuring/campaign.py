@@ -10,21 +10,28 @@ the scenarios in random order and in several passes, which spreads the rounds of
 Every timed worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
 row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
 alone would boot at the full price for a fraction of the evidence.
+
+Two sides are measured in pairs: each batch is one worker of the candidate and one of the base, which take turns every
+round or few, in balanced random order, over the same prompts in the same orders. Whatever drifts hits both alike,
+and the pair is the unit of the statistics.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.batch import Batch
 from perf_gate.measuring.crew import BOOTSTRAP, Conditions, Crew, LostWorkerError, Side, Worker
-from perf_gate.measuring.evidence import Evidence, Task
+from perf_gate.measuring.evidence import Case, Evidence, Task
+from perf_gate.measuring.order import balanced_orders
 from perf_gate.measuring.plant import Plant
 from perf_gate.measuring.progress import Progress
 
@@ -33,6 +40,9 @@ Thing = TypeVar("Thing")
 BATCH = 2
 # Part of the budget that is planned for; the rest absorbs what a busy machine adds.
 PLANNED = 0.9
+# The two sides change places at least this often, and not after every round: the first round after a change finds cold
+# caches and is not recorded.
+STINT_SECONDS = 0.15
 NOTHING_LEFT = "no scenario is left that could be measured"
 
 
@@ -44,8 +54,8 @@ class CampaignError(Exception):
 class Plan:
     """How much is measured.
 
-    budget: seconds for the whole campaign. looks: numbers of workers, ascending, after which the verdict is
-    asked for; the first is the least and the last the most that are measured. passes: parts into which a
+    budget: seconds for the whole campaign. looks: numbers of workers on each side, ascending, after which the verdict
+    is asked for; the first is the least and the last the most that are measured. passes: parts into which a
     worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
     worker. exact: count only. counts: workers that count each scenario. warmups: unrecorded rounds after opening.
     plant: a slowdown that the workers really wait for; for calibration only.
@@ -84,7 +94,7 @@ class Log:
 
     counting: scenario -> wall seconds of opening and counting it, beside another worker.
     boot: wall seconds from start to opened, per timed batch. rounds: scenario -> recorded rounds in each worker.
-    workers: timed ones. lost: one text per worker that was lost. look: number of the look that ended it
+    workers: timed ones on each side. lost: one text per worker that was lost. look: number of the look that ended it
     (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
     """
 
@@ -100,34 +110,38 @@ class Log:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a campaign has seen: one measurement per task, in their order."""
+    """What a campaign has seen: one measurement per task, in their order, and as many of the base if there is one."""
 
     measurements: tuple[Measurement, ...]
     log: Log
+    base: tuple[Measurement, ...] = ()
 
 
 Undecided = Callable[[Sequence[Measurement], int], AbstractSet[str]]
 
 
 class Campaign:
-    """Measures `tasks` on one side. `run` may be called once."""
+    """Measures `tasks` on one side, or on two that alternate. `run` may be called once."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         *,
         side: Side,
+        base: Side | None = None,
         plan: Plan | None = None,
         conditions: Conditions | None = None,
         progress: Progress | None = None,
         bootstrap: str = BOOTSTRAP,
     ) -> None:
-        """Nothing is started yet. Raises ValueError for tasks without or with equal names."""
+        """Nothing is started yet. Raises ValueError for tasks or sides without or with equal names."""
         names = [task.name for task in tasks]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"a campaign needs tasks with different names, not {names}")
-        self._evidence = {task.name: Evidence(task) for task in tasks}
-        self._side = side
+        self._sides = (side,) if base is None else (side, base)
+        if len({each.name for each in self._sides}) != len(self._sides):
+            raise ValueError(f"the two sides of a campaign need different names, not {side.name!r} twice")
+        self._cases = {task.name: Case(task, {each.name: Evidence(task) for each in self._sides}) for task in tasks}
         self._plan = plan or Plan()
         self._conditions = conditions or Conditions()
         self._progress = progress or Progress()
@@ -139,6 +153,18 @@ class Campaign:
         self._boot: list[float] = []
         self._counting: dict[str, float] = {}
         self._counted_at = 0.0
+        self._places = self._turns()
+        self._turns_of: dict[str, Iterator[str]] = {}
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What the candidate has shown so far, one per task."""
+        return self._shown(self._sides[0])
+
+    @property
+    def base(self) -> tuple[Measurement, ...]:
+        """What the base has shown so far, one per task; empty where there is none."""
+        return tuple(chain.from_iterable(map(self._shown, self._sides[1:])))
 
     def run(self, undecided: Undecided | None = None) -> Outcome:
         """Measure until nothing is undecided, the most workers are reached, or the budget is spent.
@@ -162,20 +188,20 @@ class Campaign:
             stopped=stopped,
             seconds=time.perf_counter() - began,
         )
-        return Outcome(self._measurements(), log)
+        return Outcome(self.measurements, log, self.base)
 
     def _refuse_barren_plant(self) -> None:
         # A slowdown that slows nothing down would look like one that the gate has missed.
         plant = self._plan.plant
-        scenarios = [evidence.task.scenario for evidence in self._evidence.values()]
+        scenarios = [case.task.scenario for case in self._cases.values()]
         if plant is not None and (self._plan.exact or not any(map(plant.shares, scenarios))):
             arms = sorted({arm for scenario in scenarios for arm in scenario.arms})
             raise CampaignError(
                 f"the slowdown {plant} cannot be planted: no timed scenario has it; the arms are {arms}"
             )
 
-    def _shares(self, evidence: Evidence) -> Mapping[str, float]:
-        return {} if self._plan.plant is None else self._plan.plant.shares(evidence.task.scenario)
+    def _shares(self, case: Case) -> Mapping[str, float]:
+        return {} if self._plan.plant is None else self._plan.plant.shares(case.task.scenario)
 
     def _measure(self, crew: Crew, undecided: Undecided | None, began: float) -> tuple[int, str]:
         self._count(crew, began)
@@ -193,49 +219,64 @@ class Campaign:
                 longest = max(longest, time.perf_counter() - batch_began)
                 if not self._timed():
                     return look, NOTHING_LEFT
-            if undecided is not None and look < len(looks) and not undecided(self._measurements(), look):
+            if undecided is not None and look < len(looks) and not undecided(self.measurements, look):
                 return look, "all was decided"
         return len(looks), "all workers were measured"
 
-    def _valid(self) -> list[Evidence]:
-        return [evidence for evidence in self._evidence.values() if evidence.invalid is None]
+    def _valid(self) -> list[Case]:
+        return [case for case in self._cases.values() if case.valid]
 
-    def _timed(self) -> list[Evidence]:
-        return [evidence for evidence in self._valid() if evidence.task.scenario.arms]
+    def _timed(self) -> list[Case]:
+        return [case for case in self._valid() if case.task.scenario.arms]
 
-    def _uncounted(self) -> list[Evidence]:
-        return [evidence for evidence in self._valid() if len(evidence.counted) < self._plan.counts]
+    def _uncounted(self) -> list[Case]:
+        times = BATCH if self._paired else self._plan.counts
+        return [case for case in self._cases.values() if not case.counted(times)]
 
-    def _measurements(self) -> tuple[Measurement, ...]:
-        return tuple(evidence.measurement(self._complete) for evidence in self._evidence.values())
+    def _shown(self, side: Side) -> tuple[Measurement, ...]:
+        return tuple(case.of(side).measurement(self._complete) for case in self._cases.values())
+
+    @property
+    def _paired(self) -> bool:
+        return len(self._sides) == BATCH
+
+    def _turns(self) -> Iterator[str]:
+        """Names of the sides in balanced random order, without end."""
+        orders = balanced_orders(dict.fromkeys((each.name for each in self._sides), 1), self._seed())
+        return chain.from_iterable(orders)
 
     def _hire(self, crew: Crew) -> Batch:
+        # Who starts first may get other memory: neither side always does.
+        named = {each.name: each for each in self._sides}
+        sides = [named[next(self._places)] for _ in range(BATCH)]
         try:
-            return Batch(crew, crew.hire([self._side] * BATCH))
+            workers = crew.hire(sides)
         except LostWorkerError as error:
             raise CampaignError(f"the workers do not start: {error}") from error
+        return Batch(crew, workers, seat=workers[0].number if self._paired else None)
 
     def _count(self, crew: Crew, began: float) -> None:
-        """Let two workers count everything; two more where one of them was lost on the way."""
+        """Let two workers count everything; two more where one of them was lost, or where the sides differ."""
         while self._uncounted():
             self._progress.update(phase="starting to count", seconds=time.perf_counter() - began)
             batch = self._hire(crew)
             waiting = self._uncounted()  # in order: neighbours take about as long, and no worker waits for the other
             while waiting and batch.workers:
-                turns = self._turns(batch, waiting)
+                turns = self._counters(batch, waiting)
                 start = time.perf_counter()
                 self._progress.update(phase="counting", scenario=turns[0][1].task.name, seconds=start - began)
                 batch.count(turns, self._seeds(batch)[: len(turns)])
-                for _, evidence in turns:
-                    self._counting[evidence.task.name] = time.perf_counter() - start
+                spent = time.perf_counter() - start
+                for name in {case.task.name for _, case in turns}:
+                    self._counting[name] = self._counting.get(name, 0.0) + spent
             self._dismiss(crew, batch)
         self._counted_at = time.perf_counter() - began
 
-    def _turns(self, batch: Batch, waiting: list[Evidence]) -> list[tuple[Worker, Evidence]]:
+    def _counters(self, batch: Batch, waiting: list[Case]) -> list[tuple[Worker, Case]]:
         """Who counts what next: both the same scenario, or each one of its own; takes them off `waiting`."""
-        if self._plan.counts == BATCH:
-            evidence = waiting.pop(0)
-            return [(worker, evidence) for worker in batch.workers]
+        if self._paired or self._plan.counts == BATCH:
+            case = waiting.pop(0)
+            return [(worker, case) for worker in batch.workers]
         return [(worker, waiting.pop(0)) for worker in batch.workers if waiting]
 
     def _time(self, crew: Crew, began: float) -> None:
@@ -243,42 +284,72 @@ class Campaign:
         start = time.perf_counter()
         self._progress.update(phase="starting", worker=len(self._complete) + 1, seconds=start - began)
         batch = self._hire(crew)
-        for evidence in self._shuffled(self._timed()):
-            self._progress.update(phase="opening", scenario=evidence.task.name, seconds=time.perf_counter() - began)
-            batch.open(evidence, self._seeds(batch), self._plan.warmups, self._shares(evidence))
+        for case in self._shuffled(self._timed()):
+            self._progress.update(phase="opening", scenario=case.task.name, seconds=time.perf_counter() - began)
+            batch.open(case, self._seeds(batch), self._plan.warmups, self._shares(case))
         self._boot.append(time.perf_counter() - start)
         if not self._rounds:
             self._share_out(self._boot[0])
         for turn in range(self._plan.passes):
-            for evidence in self._shuffled(self._timed()):
-                self._visit(batch, evidence, turn, began)
-        for evidence in self._timed():
-            batch.close(evidence)
+            for case in self._shuffled(self._timed()):
+                if self._whole(batch):
+                    self._visit(batch, case, turn, began)
+        for case in self._timed():
+            batch.close(case)
         self._dismiss(crew, batch)
-        self._complete.extend(worker.number for worker in batch.workers)
+        if self._whole(batch):
+            seats = [worker.number for worker in batch.workers] if batch.seat is None else [batch.seat]
+            self._complete.extend(seats)
+
+    def _whole(self, batch: Batch) -> bool:
+        """Whether what the batch sees can be used: half a pair is none."""
+        return not self._paired or len(batch.workers) == BATCH
+
+    def _seed(self) -> int:
+        return self._random.randrange(2**32)
 
     def _seeds(self, batch: Batch) -> list[int]:
-        return [self._random.randrange(2**32) for _ in batch.workers]
+        """What each worker draws its orders from: workers of a pair visit the same arms at the same time."""
+        if self._paired:
+            return [self._seed()] * len(batch.workers)
+        return [self._seed() for _ in batch.workers]
 
     def _dismiss(self, crew: Crew, batch: Batch) -> None:
         """Let the batch go. A lost worker never counts as complete, so that what it has seen is left out."""
         self._lost.extend(batch.lost)
         crew.dismiss(batch.workers)
 
-    def _visit(self, batch: Batch, evidence: Evidence, turn: int, began: float) -> None:
+    def _visit(self, batch: Batch, case: Case, turn: int, began: float) -> None:
         """Let each worker in turn do its share of the scenario's rounds."""
-        total, passes = self._rounds[evidence.task.name], self._plan.passes
+        total, passes = self._rounds[case.task.name], self._plan.passes
         rounds = total * (turn + 1) // passes - total * turn // passes
-        for worker in self._shuffled(batch.workers):
+        # What is shown is worked out once a pass, not between two stints.
+        estimate = case.of(self._sides[0]).measurement(self._complete)
+        for worker, stint in self._stints(batch, case, rounds):
+            place = 0 if self._paired else batch.workers.index(worker)
             self._progress.update(
                 phase="measuring",
-                worker=len(self._complete) + 1 + batch.workers.index(worker),
-                scenario=evidence.task.name,
+                worker=len(self._complete) + 1 + place,
+                scenario=case.task.name,
                 rounds=total,
-                estimate=evidence.measurement(self._complete),
+                estimate=estimate,
                 seconds=time.perf_counter() - began,
             )
-            batch.rounds(worker, evidence, rounds)
+            batch.rounds(worker, case, stint)
+
+    def _stints(self, batch: Batch, case: Case, rounds: int) -> Iterator[tuple[Worker, int]]:
+        """Who measures next, and for how many rounds, until each worker of the batch has done `rounds`."""
+        if not self._paired:
+            yield from ((worker, rounds) for worker in self._shuffled(batch.workers))
+            return
+        stint = stint_of(case)
+        turns = self._turns_of.setdefault(case.task.name, self._turns())
+        for start in range(0, rounds, stint):
+            for _ in self._sides:
+                side = next(turns)
+                yield from (
+                    (worker, min(stint, rounds - start)) for worker in batch.workers if worker.side.name == side
+                )
 
     def _share_out(self, boot: float) -> None:
         """Decide once, after the first boot, how many rounds each scenario gets in every worker.
@@ -287,19 +358,25 @@ class Campaign:
         others. The number stays the same for all workers, so that their values are equally sharp.
         """
         least, most = self._plan.rounds
-        workers = self._plan.looks[-1]
+        workers = self._plan.looks[-1] * len(self._sides)
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
-        waiting = sorted(self._timed(), key=lambda evidence: evidence.round_seconds)
-        # Each pass begins with a round that is not recorded.
-        left -= self._plan.passes * sum(evidence.round_seconds for evidence in waiting)
-        for position, evidence in enumerate(waiting):
+        waiting = sorted(self._timed(), key=lambda case: case.round_seconds)
+        # Each pass, or stint of a pair, begins with a round that is not recorded.
+        if not self._paired:
+            left -= self._plan.passes * sum(case.round_seconds for case in waiting)
+        for position, case in enumerate(waiting):
             share = left / (len(waiting) - position)
-            cost = max(evidence.round_seconds, 1e-6)
+            cost = max(case.round_seconds, 1e-6) * (1 + 1 / stint_of(case) if self._paired else 1)
             rounds = min(most, max(least, int(share / cost)))
-            self._rounds[evidence.task.name] = rounds
+            self._rounds[case.task.name] = rounds
             left -= rounds * cost
 
     def _shuffled(self, items: Iterable[Thing]) -> list[Thing]:
         shuffled = list(items)
         self._random.shuffle(shuffled)
         return shuffled
+
+
+def stint_of(case: Case) -> int:
+    """Rounds that one side of a pair does in a row."""
+    return max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))

@@ -36,11 +36,20 @@ ALLOCATOR_VARIABLES = (
 
 BOOT_SECONDS = 60.0
 
+CANDIDATE = "candidate"
+BASE = "base"
+
+# Where the gate itself is imported from: the same one on both sides of a comparison.
+GATE = str(Path(__file__).resolve().parents[2])
+# An interpreter of its own has a sys.path of its own; `None` in the path that is sent stands for it. The gate is
+# imported ahead of it, or the gate's whole neighbourhood would have to be on it.
 BOOTSTRAP = """
 import sys
-path, parent = channel.receive()
-sys.path[:] = path
+path, parent, gate = channel.receive()
+own = list(sys.path)
+sys.path.insert(0, gate)
 from perf_gate.measuring.worker import serve
+sys.path[:] = [each for entry in path for each in (own if entry is None else [entry])]
 serve(channel, parent)
 """
 
@@ -68,13 +77,24 @@ class Side:
     """Whose code runs in a worker.
 
     directory: project root; the worker runs in it and imports from it first.
-    python: the interpreter. path: what follows the directory on sys.path (default: as in this process).
+    python: the interpreter. path: what follows the directory on sys.path (default: as in this process; None: what
+    the interpreter has of its own).
+    homes: import name -> folder, for packages that must come from there and from nowhere else: the subject.
     """
 
     directory: Path
-    name: str = "candidate"
+    name: str = CANDIDATE
     python: str = sys.executable
-    path: tuple[str, ...] = field(default_factory=lambda: tuple(str(Path(entry).absolute()) for entry in sys.path))
+    path: tuple[str, ...] | None = field(
+        default_factory=lambda: tuple(str(Path(entry).absolute()) for entry in sys.path)
+    )
+    homes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole_path(self) -> list[str | None]:
+        """What sys.path is to be; None stands for the interpreter's own entries."""
+        first = str(self.directory)
+        return [first, None] if self.path is None else [first, *(entry for entry in self.path if entry != first)]
 
 
 @dataclass(frozen=True)
@@ -120,8 +140,7 @@ class Worker:
         try:
             self._gateway = self._group.makegateway(self._spec())
             self._channel = self._gateway.remote_exec(bootstrap)
-            path = [str(side.directory), *(entry for entry in side.path if entry != str(side.directory))]
-            self._channel.send((path, os.getpid()))
+            self._channel.send((side.whole_path, os.getpid(), GATE))
         except (EOFError, OSError, execnet.HostNotFound) as error:
             self._group.terminate(timeout=1.0)
             raise LostWorkerError(f"{self} did not start ({side.python}): {error}{self.tail()}") from error
@@ -176,14 +195,18 @@ class Worker:
         return self.hear()
 
     def greet(self) -> None:
-        """Ask for the worker's name, to `hear_greeting`; apart so that several interpreters start side by
-        side."""
-        self.ask("hello", environment=[*self._conditions.environment, *ALLOCATOR_VARIABLES])
+        """Say where the subject comes from and ask for the worker's name, to `hear_greeting`; apart so that several
+        interpreters start side by side."""
+        environment = [*self._conditions.environment, *ALLOCATOR_VARIABLES]
+        self.ask("hello", environment=environment, homes=dict(self.side.homes))
 
     def hear_greeting(self) -> dict[str, Any]:
-        """Return pid, Python version and environment of the worker."""
+        """Return pid, Python version and environment of the worker. Raises LostWorkerError."""
         # The deadline is for scenarios; an interpreter on a busy machine may take longer to come up.
-        hello = self.hear(max(BOOT_SECONDS, self._conditions.deadline))
+        try:
+            hello = self.hear(max(BOOT_SECONDS, self._conditions.deadline))
+        except FailedScenarioError as error:
+            raise self._lost(f"cannot begin: {error}") from error
         self.pid = hello["pid"]
         return hello
 

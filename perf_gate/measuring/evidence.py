@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perf_gate.measurement import Measurement
+from perf_gate.measuring.crew import Side
 from perf_gate.metric import Exact, Metric
 from perf_gate.scenario import Scenario
 
@@ -94,3 +95,39 @@ class Evidence:
             invalid=self.invalid,
             crew=tuple(str(number) for number in workers),
         )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task and what each side has shown of it. sides: name of the side -> its evidence."""
+
+    task: Task
+    sides: Mapping[str, Evidence]
+
+    def of(self, side: Side) -> Evidence:
+        """What `side` has shown."""
+        return self.sides[side.name]
+
+    @property
+    def valid(self) -> bool:
+        """Whether something may still be concluded; a comparison needs both of its sides."""
+        return all(each.invalid is None for each in self.sides.values())
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round costs on the dearest side."""
+        return max(each.round_seconds for each in self.sides.values())
+
+    def counted(self, times: int) -> bool:
+        """Whether it was counted often enough to know that its counts do not vary.
+
+        One side alone is counted `times` times. Of two sides one count each is enough where they agree: they are two
+        processes that came to the same. Where they differ, each is counted `times` times, to tell a change from counts
+        that vary. Nothing is wanted of a side that is invalid, and no second count where the other one is.
+        """
+        able = [each for each in self.sides.values() if each.invalid is None]
+        least = min((len(each.counted) for each in able), default=times)
+        if len(self.sides) == 1 or least in (0, times):
+            return least >= times
+        counts = [each.counted[0] for each in able]
+        return least >= times or all(count == counts[0] for count in counts)

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from perf_gate.measuring.order import balanced_orders
+from perf_gate.measuring.subject import require_own, settle
 from perf_gate.scenario import InvalidPremise, Scenario
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -79,9 +80,10 @@ class Opened:
 
 @dataclass
 class Stage:
-    """All scenarios that are open in this process, by full name."""
+    """All scenarios that are open in this process, by full name. homes: see Side.homes."""
 
     opened: dict[str, Opened] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do what `request["ask"]` says and return {"ok": True, ...} or {"ok": False, "kind", "message",
@@ -120,7 +122,9 @@ class Stage:
         }
 
     def hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say who answers, and under which of the asked environment variables."""
+        """Say who answers, and under which of the asked environment variables; homes: see Side.homes."""
+        self.homes = request.get("homes", {})
+        settle(self.homes)
         return {
             "pid": os.getpid(),
             "python": sys.version.split()[0],
@@ -140,6 +144,7 @@ class Stage:
         opened.plant = request.get("plant", {})
         opened.where = " (while opening)"
         scenario.open()
+        require_own(self.homes)
         cost = {}
         for warmup in range(request["warmups"]):
             for arm in opened.frequent if warmup else scenario.arms:

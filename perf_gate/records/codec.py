@@ -93,6 +93,9 @@ def _measurement_to_json(measurement: Measurement) -> dict[str, object]:
 
 def _metric_to_json(metric: Metric) -> dict[str, object]:
     attributes = {each.name: getattr(metric, each.name) for each in fields(metric)}
+    if attributes.get("beside", ...) is None:
+        # Records that were written before there was this field read the same as those that do not use it.
+        del attributes["beside"]
     return {"class": type(metric).__name__.lower(), **attributes}
 
 
@@ -294,4 +297,5 @@ def _metric(value: object, where: str) -> Metric:
         floor=_get(value, "floor", (int, float), where),
         travels=travels,
         elsewhere=_get(value, "elsewhere", optional, where),
+        beside=_get(value, "beside", optional, where) if isinstance(value, dict) and "beside" in value else None,
     )

@@ -17,6 +17,7 @@ from perf_gate.records.record import files, load
 from perf_gate.records.section import RecordError
 
 INI = "gate_allowance"
+AGAINST_INI = "gate_against_allowance"
 # They keep whole files from being collected.
 NARROWING = ("lf", "ignore", "ignore_glob")
 
@@ -33,41 +34,42 @@ def parse_allowance(line: str) -> tuple[str, float]:
     return name, allowance
 
 
-def allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float]) -> Metric:
-    """The metric with the allowance of the ini file, or of the nearest marker, which outweighs it.
+def allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float], beside: Mapping[str, float]) -> Metric:
+    """The metric with the allowances of the ini file, or of the nearest marker, which outweighs it.
 
-    Raises pytest.UsageError for a marker that means nothing.
+    beside: those against a base in the same run. Raises pytest.UsageError for a marker that means nothing.
     """
     if not isinstance(metric, Sampled):
         return metric
-    allowance, floor = allowances.get(metric.name), metric.floor
+    allowance, floor, against = allowances.get(metric.name), metric.floor, beside.get(metric.name, metric.beside)
     for marker in reversed(list(item.iter_markers("allowance"))):
-        name, allowance_here, floor_here = _marked(item, marker)
+        name, allowance_here, floor_here, against_here = _marked(item, marker)
         if name == metric.name:
             allowance, floor = allowance_here, floor if floor_here is None else floor_here
+            against = against if against_here is None else against_here
     if allowance is None:
-        return metric
+        return replace(metric, beside=against)
     # The run must be able to rule out a bit more than it allows, as before.
     resolution = max(metric.resolution, allowance + metric.resolution - metric.allowance)
     try:
-        return replace(metric, allowance=allowance, floor=floor, resolution=resolution)
+        return replace(metric, allowance=allowance, floor=floor, resolution=resolution, beside=against)
     except (ValueError, TypeError) as error:
         raise pytest.UsageError(f"{item.nodeid}: allowance: {error}") from None
 
 
-def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None]:
+def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float | None, float | None]:
     numbers = [*marker.args[1:], *marker.kwargs.values()]
     if (
         len(marker.args) != 2
         or not isinstance(marker.args[0], str)
-        or set(marker.kwargs) - {"floor"}
+        or set(marker.kwargs) - {"floor", "against"}
         or not all(isinstance(number, int | float) for number in numbers)
     ):
         raise pytest.UsageError(
-            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001),"
+            f"{item.nodeid}: write @pytest.mark.allowance('metric name', 0.02) or (..., floor=0.001, against=0.01),"
             f" not {marker.args} {marker.kwargs or ''}".rstrip()
         )
-    return marker.args[0], marker.args[1], marker.kwargs.get("floor")
+    return marker.args[0], marker.args[1], marker.kwargs.get("floor"), marker.kwargs.get("against")
 
 
 def refuse_strange_marks(item: pytest.Item, metrics: Sequence[Metric]) -> None:
@@ -82,9 +84,9 @@ def refuse_strange_marks(item: pytest.Item, metrics: Sequence[Metric]) -> None:
 
 
 def refuse_strange_lines(
-    allowances: Iterable[str], tasks: Iterable[Task], session: pytest.Session, root: Path, baselines: Path
+    ini: str, allowances: Iterable[str], tasks: Iterable[Task], session: pytest.Session, *, root: Path, baselines: Path
 ) -> None:
-    """Raise pytest.UsageError where the ini file names a sampled metric that neither a task nor a record has.
+    """Raise pytest.UsageError where the ini value `ini` names a sampled metric that neither a task nor a record has.
 
     Only where the suites were collected as a whole (`_is_whole`): a run of some files knows nothing of the
     metrics of the others.
@@ -103,7 +105,7 @@ def refuse_strange_lines(
     near = get_close_matches(name, sorted(known), n=1)
     meant = f", did you mean {near[0]!r}?" if near else "."
     raise pytest.UsageError(
-        f"ini value {INI}: no scenario has a sampled metric {name!r}{meant} There are {sorted(known)}"
+        f"ini value {ini}: no scenario has a sampled metric {name!r}{meant} There are {sorted(known)}"
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perf_gate.branches.repository import RepositoryError
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.campaign import Campaign, CampaignError, Log, Undecided
 from perf_gate.measuring.crew import Side
@@ -16,6 +19,7 @@ from perf_gate.measuring.evidence import Task
 from perf_gate.measuring.progress import LiveLine, PlainLines, Progress
 from perf_gate.metric import Exact
 from perf_gate.records.provenance import Provenance, provenance
+from perf_gate.records.record import write
 from perf_gate.records.recording import record
 from perf_gate.records.refusal import RefusedRecord
 from perf_gate.records.runfile import run_of, save_run
@@ -25,8 +29,9 @@ from perf_gate.session.publication import ReportError, earlier
 from perf_gate.session.replay import replay
 from perf_gate.session.roster import Roster
 from perf_gate.session.selection import MARKER, scenario_of
-from perf_gate.session.settings import Settings, is_distributed
+from perf_gate.session.settings import Against, Settings, is_distributed
 from perf_gate.showing import table
+from perf_gate.showing.report import Report, as_json, as_markdown, commands
 from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
@@ -59,6 +64,8 @@ class Gatekeeper:
         self._refused: str | None = None
         self._kept: str | None = None
         self._shown: list[str] = []
+        self._report: Report | None = None
+        self._untold: str | None = None
         self._waiting: list[Task] = []
         self._over = self._green = False
 
@@ -87,6 +94,9 @@ class Gatekeeper:
             return []
         lines = [f"perf gate: {len(self._roster.tasks) - len(self._roster.left_out)} scenarios to measure"]
         lines += [f"perf gate: {warning}" for warning in self._warnings()]
+        if self.settings.against is not None:
+            self._prepare()
+            lines += self._sides(self.settings.against)
         if self.settings.reference is not None:
             self._prepare()
             if self._court is not None and self._court.record.path is not None:
@@ -95,6 +105,16 @@ class Gatekeeper:
                     judging += f": only {self._roster.scope} was asked for"
                 lines.append(f"perf gate: against {self._court.record.path.name}, {judging}")
         return lines
+
+    def _sides(self, against: Against) -> list[str]:
+        changed = ", with uncommitted changes" if self._provenance.dirty else ""
+        commit = self._provenance.commit[:7] or "no commit"
+        where = f", {against.candidate}" if against.candidate != self.settings.root else f"{changed}"
+        return [
+            f"perf gate: the candidate is the working tree at {commit}{where}",
+            f"perf gate: the base is {against.base.name}",
+            f"perf gate: {against.subject} differs between them, suites and gate are the candidate's",
+        ]
 
     # ---------------------------------------------------------------- measuring
 
@@ -177,20 +197,28 @@ class Gatekeeper:
             )
 
     def _measure(self, chosen: Sequence[Task]) -> None:
-        campaign = Campaign(
-            chosen,
-            side=Side(self.settings.root),
-            plan=self.settings.plan,
-            conditions=self.settings.conditions,
-            progress=self._progress(),
-        )
-        court = self._court
-        decide: Undecided | None = None
-        if self.settings.record is None:
-            decide = court.undecided if court is not None else nothing_undecided
+        court, against, base = self._court, self.settings.against, None
+        side = Side(self.settings.root)
         try:
-            outcome = campaign.run(decide)
-        except CampaignError as error:
+            with ExitStack() as stack:
+                if against is not None:
+                    root = stack.enter_context(against.base.laid_out())
+                    side, base = against.sides(self.settings.root, root)
+                campaign = Campaign(
+                    chosen,
+                    side=side,
+                    base=base,
+                    plan=self.settings.plan,
+                    conditions=self.settings.conditions,
+                    progress=self._progress(),
+                )
+                decide: Undecided | None = None
+                if against is not None:
+                    decide = partial(self._undecided_beside, campaign)
+                elif self.settings.record is None:
+                    decide = court.undecided if court is not None else nothing_undecided
+                outcome = campaign.run(decide)
+        except (CampaignError, RepositoryError) as error:
             self._blame(str(error))
             return
         self._log = outcome.log
@@ -199,6 +227,19 @@ class Gatekeeper:
         }
         if court is not None:
             self._rows = court.judge(tuple(self._measured.values()), outcome.log.look)
+        if against is not None:
+            self._rows = self._beside(outcome.measurements, outcome.base, outcome.log.look)
+
+    def _beside(self, now: Sequence[Measurement], base: Sequence[Measurement], look: int) -> list[Row]:
+        from perf_gate.judging.judge import judge_beside  # noqa: PLC0415 - as above
+
+        settings = self.settings
+        return judge_beside(now, base, policy=settings.policy, look=look, sampled=not settings.exact)
+
+    def _undecided_beside(self, campaign: Campaign, now: Sequence[Measurement], look: int) -> set[str]:
+        from perf_gate.judging.judge import undecided  # noqa: PLC0415 - as above
+
+        return undecided(self._beside(now, campaign.base, look))
 
     def _progress(self) -> Progress:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
@@ -257,7 +298,12 @@ class Gatekeeper:
         """Rows for scenarios whose test did not come to its verdict."""
         why = "selected, but its test ended without judging it (skipped, stopped by -x, or failed before): run it."
         lost = [name for name in self._selected if name not in self._judged]
-        return [Row(name, None, Verdict.MISSING, why=why) for name in lost]
+        rows = [Row(name, None, Verdict.MISSING, why=why) for name in lost]
+        if self.settings.against is not None:
+            # Against a record the record itself says what is missing.
+            why = "left out by -k, -m, --deselect or the like: drop that, or give the paths that are to be judged."
+            rows += [Row(name, None, Verdict.MISSING, why=why) for name in self._roster.left_out]
+        return rows
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -266,7 +312,7 @@ class Gatekeeper:
         if not self.active or hasattr(self._config, "workerinput") or exitstatus not in ends:
             return
         self._over = True
-        if self.settings.reference is not None and self._fault is None:
+        if self.settings.compares and self._fault is None:
             self._rows = [*self._rows, *self._unjudged()]
         if self.settings.record is not None:
             self._record(self.settings.record)
@@ -276,10 +322,51 @@ class Gatekeeper:
         if self.settings.publication and not self._published(session.exitstatus):
             session.exitstatus = session.exitstatus or Exit.CANNOT_JUDGE
         self._green = session.exitstatus == Exit.PASS
+        self._tell(int(session.exitstatus))
+
+    def _tell(self, status: int) -> None:
+        """Write the verdict down where that was asked for."""
+        self._report = Report(
+            self._rows,
+            status,
+            against=self._held_against(),
+            fault=self._fault,
+            failed=self._failures,
+            facts=[
+                *self._warnings(),
+                *([] if self._log is None else [self._measuring(self._log)]),
+                *(f"recorded: {name}" for name in self._recorded),
+                *([] if self._refused is None else [self._refused]),
+            ],
+            values=[] if self.settings.compares else list(values(self._measured.values())),
+            places=self._roster.places,
+        )
+        try:
+            if self.settings.rows is not None:
+                write(as_json(self._report), self.settings.rows, overwrite=True)
+            if self.settings.summary is not None:
+                # Appended to: several steps of a job share one summary.
+                with self.settings.summary.open("a", encoding="utf-8") as file:
+                    file.write(as_markdown(self._report))
+        except (OSError, RecordError) as error:
+            # The verdict itself stands, and is on the terminal.
+            self._untold = f"the report was not written: {error}"
+
+    def _held_against(self) -> str:
+        if self.settings.against is not None:
+            return f"the base {self.settings.against.base.name}"
+        if self._court is not None and self._court.record.path is not None:
+            return f"the record {self._court.record.path.name}"
+        return ""
+
+    def _measuring(self, log: Log) -> str:
+        crew = "workers" if self.settings.against is None else f"pair{'' if log.workers == 1 else 's'} of workers"
+        timed = f"timed in {log.workers} {crew}" if log.workers else "not timed"
+        return f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}"
 
     def _status(self, exitstatus: int) -> int:
         """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
-        verdicts = exit_status(self._rows) if self.settings.reference is not None else Exit.PASS
+        verdicts = exit_status(self._rows) if self.settings.compares else Exit.PASS
         if self._failures or verdicts is Exit.REGRESSED:
             return TEST_FAILED
         blamed = self._fault is not None and (self.settings.asks or bool(self._selected))
@@ -371,8 +458,7 @@ class Gatekeeper:
         lines = self._warnings()
         if self._log is not None:
             log = self._log
-            timed = f"timed in {log.workers} workers" if log.workers else "not timed"
-            lines.append(f"{len(self._measured)} scenarios counted, {timed}, {log.seconds:.0f} s: {log.stopped}")
+            lines.append(self._measuring(log))
             if self._config.get_verbosity() > 0:
                 lines += details(log)
             lines += [f"lost: {text}" for text in log.lost]
@@ -381,18 +467,22 @@ class Gatekeeper:
             # A log is read in a browser; only a terminal's width is a limit.
             width = terminal.fullwidth if reporter.isatty else max(170, terminal.fullwidth)
             equal = self._config.get_verbosity() > 0
-            lines += table.render(self._rows, width=width, color=terminal.hasmarkup, equal=equal).splitlines()
+            than = "record" if self.settings.against is None else "base"
+            text = table.render(self._rows, width=width, color=terminal.hasmarkup, equal=equal, than=than)
+            lines += text.splitlines()
         if self._fault is not None:
             lines.append(f"cannot judge: {self._fault}")
-        if self.settings.reference is None:
+        if not self.settings.compares:
             lines += values(self._measured.values())
             lines.append("nothing was compared: add --benchmark-compare to judge against baselines/")
         lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]
         if self._refused is not None:
             lines.append(self._refused)
-        if self._kept is not None:
-            lines.append(self._kept)
-        return lines + self._shown
+        lines += [line for line in (self._kept, self._untold) if line is not None]
+        lines += self._shown
+        if self.settings.annotate and self._report is not None:
+            lines += commands(self._report)
+        return lines
 
 
 def details(log: Log) -> list[str]:

@@ -7,16 +7,17 @@ from collections.abc import Generator, Iterable, Sequence
 import pytest
 
 from perf_gate.measuring.evidence import Task
-from perf_gate.session.allowance import refuse_strange_lines
-from perf_gate.session.selection import MARKER, Scope, scenarios_for, scope, tasks
+from perf_gate.session.allowance import AGAINST_INI, INI, refuse_strange_lines
+from perf_gate.session.selection import MARKER, Scope, place_of, scenarios_for, scope, tasks
 from perf_gate.session.settings import Settings
+from perf_gate.showing.report import Place
 
 
 class Roster:
     """A plugin object: its pytest_* methods are hooks.
 
     tasks: of all gate tests that were collected, by node id. left_out: names of those that were deselected.
-    scope: what was asked for by path. All empty before collection.
+    scope: what was asked for by path. places: where each is written, by name. All empty before collection.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
@@ -24,6 +25,7 @@ class Roster:
         self.tasks: dict[str, Task] = {}
         self.left_out: list[str] = []
         self.scope = Scope()
+        self.places: dict[str, Place] = {}
         self._config = config
         self._settings = settings
         self._usage: list[str] = []
@@ -53,8 +55,14 @@ class Roster:
         if self._usage:
             raise pytest.UsageError(self._usage[0])
         settings = self._settings
-        self.tasks = tasks(items, settings.root, settings.allowances)
-        refuse_strange_lines(settings.allowances, self.tasks.values(), session, settings.root, settings.baselines)
+        self.tasks = tasks(items, settings.root, settings.allowances, settings.against_allowances)
+        self.places = {
+            self.tasks[item.nodeid].name: place_of(item, settings.root) for item in items if item.nodeid in self.tasks
+        }
+        for ini, allowances in ((INI, settings.allowances), (AGAINST_INI, settings.against_allowances)):
+            refuse_strange_lines(
+                ini, allowances, self.tasks.values(), session, root=settings.root, baselines=settings.baselines
+            )
         self.scope = scope(self._config, settings.root)
         names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self.tasks}  # type: ignore[attr-defined]
         for each in names.values():

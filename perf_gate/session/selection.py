@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 from perf_gate.measuring.evidence import Task
 from perf_gate.scenario import Scenario
 from perf_gate.session.allowance import allowed, refuse_strange_marks
+from perf_gate.showing.report import Place
 
 ARGUMENT = "scenario"
 MARKER = "scenarios"
@@ -36,6 +38,13 @@ def full_name(item: pytest.Item, scenario: Scenario, root: Path) -> str:
     nodes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     function = getattr(item, "originalname", None) or item.name
     return "::".join([shown.as_posix(), *nodes, f"{function}[{scenario.id}]"])
+
+
+def place_of(item: pytest.Item, root: Path) -> Place:
+    """Where a test is written, from the top of the checkout (GITHUB_WORKSPACE) or else from `root`."""
+    top = Path(os.environ.get("GITHUB_WORKSPACE") or root).resolve()
+    path = Path(item.path).resolve()
+    return Place((path.relative_to(top) if path.is_relative_to(top) else path).as_posix(), (item.location[1] or 0) + 1)
 
 
 def scenarios_for(metafunc: pytest.Metafunc, marker: pytest.Mark) -> list[Scenario]:
@@ -66,14 +75,16 @@ def _refuse_twins(names: Iterable[str], what: str) -> None:
         raise pytest.UsageError(f"{what} {twins[0]!r} occurs twice; it must be unique")
 
 
-def tasks(items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float]) -> dict[str, Task]:
+def tasks(
+    items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float], beside: Mapping[str, float] | None = None
+) -> dict[str, Task]:
     """The tasks of all gate tests among `items`, by node id. Raises pytest.UsageError for equal names."""
     found = {}
     for item in items:
         scenario = scenario_of(item)
         if scenario is None:
             continue
-        metrics = tuple(allowed(metric, item, allowances) for metric in scenario.metrics)
+        metrics = tuple(allowed(metric, item, allowances, beside or {}) for metric in scenario.metrics)
         _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
         refuse_strange_marks(item, metrics)
         found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)

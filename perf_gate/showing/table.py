@@ -67,11 +67,13 @@ def headline(rows: Sequence[Row]) -> str:
     return f"{WORD[status]}: {leading} of {len(rows)} metrics; " + ", ".join([*shown, f"{unjudged} not judged"])
 
 
-def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True) -> str:
+def render(
+    rows: Sequence[Row], *, width: int = 120, color: bool = False, equal: bool = True, than: str = "record"
+) -> str:
     """The whole report as text of at most `width` columns, without a trailing newline.
 
     color: with ANSI colours. equal: with a row for each exact metric that passed and each metric that need not be
-    judged; else lines count them.
+    judged; else lines count them. than: what the run was held against, in a word.
     Rows against an older record appear only where they did not pass; the headline counts them all. The same text
     on any terminal: nothing is taken from the environment.
     """
@@ -103,7 +105,7 @@ def render(rows: Sequence[Row], *, width: int = 120, color: bool = False, equal:
         for why, count in unjudged.items():
             console.print(f"{count} metrics not judged (-v shows each): {why}")
         if same:
-            console.print(f"{len(same)} exact metrics are equal to the record's (-v shows each)")
+            console.print(f"{len(same)} exact metrics are equal to the {than}'s (-v shows each)")
     if shown:
         console.print(_table(shown, width))
         console.print(Text(LEGEND, style="dim" if color else ""))
@@ -132,9 +134,9 @@ def _table(rows: Sequence[Row], width: int) -> Table:
             Text("-" if row.metric is None else row.metric.name),
             Text(quantity(row.reference, unit)),
             Text(quantity(row.now, unit)),
-            Text(_change(row)),
+            Text(change(row)),
             Text(percent(row.allowed)),
-            Text(_detectable(row)),
+            Text(detectable(row)),
             Text(row.verdict.value, style=STYLE[row.verdict]),
         )
     return table
@@ -145,14 +147,16 @@ def _short(row: Row) -> str:
     return f"{name} against {row.against}" if row.against else name
 
 
-def _change(row: Row) -> str:
-    change = percent(row.worse, signed=True)
+def change(row: Row) -> str:
+    """The change for the worse, with its interval."""
+    found = percent(row.worse, signed=True)
     if row.low is None or row.high is None or row.low == row.high:
-        return change
-    return f"{change} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+        return found
+    return f"{found} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
 
 
-def _detectable(row: Row) -> str:
+def detectable(row: Row) -> str:
+    """The smallest change for the worse that would have been caught."""
     return "any" if row.detectable is None and row.worse is not None else percent(row.detectable)
 
 
@@ -166,7 +170,7 @@ def _failure(row: Row) -> str:
     lines = [f"{name}: {row.verdict.value}"]
     if row.metric is not None and row.now is not None and row.reference is not None:
         values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
-        lines.append(values if row.worse is None else f"{values}, change for the worse {_change(row)}")
+        lines.append(values if row.worse is None else f"{values}, change for the worse {change(row)}")
     if row.allowed is not None:
-        lines.append(f"allowed {percent(row.allowed)}, caught from {_detectable(row)}")
+        lines.append(f"allowed {percent(row.allowed)}, caught from {detectable(row)}")
     return "\n  ".join([*lines, row.why])

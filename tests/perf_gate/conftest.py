@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from tests.perf_gate.suite import ROOT, Suite
+from tests.perf_gate.versioned import Project
 
 HERE = Path(__file__).parent
 
@@ -61,3 +62,14 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
     suite.commit()
     suite.forget()
     return suite
+
+
+@pytest.fixture
+def versioned(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project under git with one commit, whose temporary folders are its own."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in list(os.environ):
+        if name.startswith(("PYTEST_", "GIT_", "GITHUB_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TMPDIR", str(pytester.path / "tmp"))
+    return Project(pytester)

@@ -146,7 +146,7 @@ def test_workers_that_do_not_start_are_one_error(project: Path, synthetic: Modul
 
 def test_a_senseless_answer_loses_the_worker(project: Path, synthetic: ModuleType) -> None:
     bootstrap = """
-path, parent = channel.receive()
+path, parent, gate = channel.receive()
 for request in channel:
     hello = request["ask"] == "hello"
     channel.send({"ok": True, "pid": 0} if hello else {"ok": True, "cost": "much"})

@@ -180,3 +180,17 @@ def test_the_pooled_row_sees_what_no_single_scenario_shows():
     """2 % everywhere: most single rows stay undetermined, the run is red all the same."""
     seen = sequential(np.random.default_rng(16), 1000, shared=0.0, level=np.full(8, np.log(1.02)), alpha=0.001)
     assert seen["red"].mean() > 0.8, f"{seen['red'].mean():.3f} of the runs; p of a false alarm < 1e-3"
+
+
+def test_weights_share_out_alpha():
+    levels = holm_levels([0.5, 0.5, 0.5], 0.06, [4.0, 1.0, 1.0])
+    assert levels == pytest.approx([0.04, 0.01, 0.01])
+    # What falls leaves its share to those that stand, by their weights.
+    assert holm_levels([0.001, 0.5, 0.5], 0.06, [4.0, 1.0, 1.0]) == pytest.approx([0.04, 0.03, 0.03])
+    # p / weight decides who comes first: 0.015 at weight 4 before 0.009 at weight 1.
+    assert holm_levels([0.015, 0.009, 0.5], 0.06, [4.0, 1.0, 1.0]) == pytest.approx([0.04, 0.03, 0.06])
+
+
+def test_equal_weights_change_nothing():
+    p = np.array([[0.001, 0.03, 0.2], [0.4, 0.4, 0.0001]])
+    assert np.array_equal(holm_levels(p, 0.05), holm_levels(p, 0.05, [2.0, 2.0, 2.0]))

@@ -1,0 +1,207 @@
+"""`perf-gate bisect GOOD BAD METRIC`: the commit that made a metric worse, by `git bisect run`.
+
+Suites and gate are those of the working tree throughout; only the subject changes from commit to commit, and each is
+held against GOOD. All of it happens in a clone in a temporary folder, which shares the repository's objects and nothing
+else. Options for pytest go behind "--", e.g. `-- perf_tests/test_memory.py --profile quick`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf_gate.branches.base import lay_out
+from perf_gate.branches.folder import TemporaryFolder
+from perf_gate.branches.repository import Repository, RepositoryError
+from perf_gate.measuring.crew import GATE
+from perf_gate.showing.quantity import quantity
+from perf_gate.verdict import Exit, Verdict
+
+# What git bisect run understands: https://git-scm.com/docs/git-bisect#_bisect_run
+GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
+
+
+# A step runs in the commit that is checked out, which may hold a gate of its own: it must not be imported.
+STEP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from perf_gate.branches.bisect import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class BisectError(Exception):
+    """There is nothing to search, or no way to: the text says why and what to do next."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched. root: project root in the working tree. base: root of GOOD, laid out. pytest: arguments."""
+
+    root: Path
+    base: Path
+    metric: str
+    pytest: tuple[str, ...]
+
+    def judge(self, candidate: Path, rows: Path) -> Finding:
+        """Hold the subject at `candidate` against GOOD. rows: a file to write. Raises BisectError."""
+        command = [sys.executable, "-m", "pytest", *self.pytest, f"--gate-against={self.base}"]
+        command += [f"--gate-candidate={candidate}", f"--gate-rows={rows}", "-p", "no:cacheprovider"]
+        rows.unlink(missing_ok=True)
+        done = subprocess.run(  # noqa: S603 - our own interpreter, and the arguments of whoever called us
+            command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if not rows.exists():
+            raise BisectError(f"pytest ended with {done.returncode} and no verdict:\n{done.stdout[-4000:]}")
+        report = json.loads(rows.read_text(encoding="utf-8"))
+        if report["fault"] is not None:
+            raise BisectError(f"nothing can be judged: {report['fault']}")
+        return Finding.of(report["rows"], self.metric)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one commit came to, as far as the metric goes. status: for git bisect run. text: in words."""
+
+    status: int
+    text: str
+    timed: bool = False
+    known: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], metric: str) -> Finding:
+        """Read the rows of a verdict. A commit that could not be measured, or not decided, is skipped."""
+        known = tuple(sorted({row["metric"] for row in rows if row["metric"] is not None}))
+        mine = [row for row in rows if row["metric"] == metric]
+        # What is missing was left out by the arguments; it is not what the search is about.
+        unfit = [row for row in rows if row["metric"] is None and row["verdict"] != Verdict.MISSING]
+        worse = [row for row in mine if row["verdict"] == Verdict.REGRESSED]
+        if worse:
+            return cls(BAD, _in_words(max(worse, key=_share)), known=known)
+        untimed = [row for row in mine if row["optional"]]
+        if untimed:
+            return cls(SKIP, untimed[0]["why"], timed=True, known=known)
+        doubtful = [row for row in mine if row["verdict"] not in (Verdict.PASS, Verdict.IMPROVED)] + unfit
+        if doubtful or not mine:
+            why = str(doubtful[0]["why"]) if doubtful else f"no scenario yields {metric!r}"
+            return cls(SKIP, why.splitlines()[0], known=known)
+        return cls(GOOD, _in_words(max(mine, key=_share)), known=known)
+
+
+def _share(row: Mapping[str, Any]) -> float:
+    return float(row["worse"])
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    before, after = (quantity(row[name], row["unit"]) for name in ("reference", "now"))
+    return f"{row['scenario']}: {before} before, {after} now"
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    verb = verbs.add_parser("bisect", help="find the commit that made a metric worse", description=__doc__)
+    verb.add_argument("good", metavar="GOOD", help="a revision at which the metric is as it should be")
+    verb.add_argument("bad", metavar="BAD", help="a later one at which it is worse")
+    verb.add_argument("metric", metavar="METRIC", help="its name, e.g. 'KV bytes copied, hot hit'")
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search and print. Returns 0 where the commit was found, 10 where it was not."""
+    try:
+        say(bisect(Path.cwd(), options.good, options.bad, options.metric, options.command))
+    except (BisectError, RepositoryError) as error:
+        print(f"cannot bisect: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
+        return int(Exit.CANNOT_JUDGE)
+    return int(Exit.PASS)
+
+
+def say(text: str) -> None:
+    """Print at once: the search takes a while, and git prints in between."""
+    print(text, flush=True)  # noqa: T201 - a command line speaks by printing
+
+
+def bisect(root: Path, good: str, bad: str, metric: str, arguments: Sequence[str]) -> str:
+    """Find the first bad commit; returns what was found, in words.
+
+    root: project root, the folder of the ini file. Raises BisectError, RepositoryError.
+    """
+    repository = Repository(root)
+    ends = [repository.commit(each) for each in (good, bad)]
+    if not repository.holds("merge-base", "--is-ancestor", *ends) or ends[0] == ends[1]:
+        raise BisectError(
+            f"{good} is no ancestor of {bad}: give an older revision that is good and a later one that is bad"
+            f"{repository.perhaps_shallow()}"
+        )
+    with TemporaryFolder() as folder:
+        base = lay_out(repository, ends[0], folder.path / "tree", folder.path / "index")
+        clone = folder.path / "clone"
+        # Its refs, its index, its HEAD and its bisection are the clone's own; the objects are read where they are.
+        repository.git("clone", "--quiet", "--shared", "--no-checkout", _common(repository), str(clone))
+        theirs = Repository(clone)
+        theirs.git("checkout", "--quiet", "--detach", ends[1])
+        search = Search(root, base, metric, tuple(arguments))
+        rows = folder.path / "rows.json"
+        search, finding = _both_ends(search, clone / repository.prefix, rows)
+        say(f"bad: {repository.describe(ends[1])}: {finding.text}")
+        return _search(theirs, search, ends, repository.prefix, rows)
+
+
+def _common(repository: Repository) -> str:
+    return repository.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+
+
+def _both_ends(search: Search, candidate: Path, rows: Path) -> tuple[Search, Finding]:
+    """Make sure that the bad end is bad, by counting alone where that shows it."""
+    exact = Search(search.root, search.base, search.metric, (*search.pytest, "--gate-exact"))
+    for each in (exact, search):
+        finding = each.judge(candidate, rows)
+        if search.metric not in finding.known:
+            raise BisectError(
+                f"no scenario yields {search.metric!r}; there are: "
+                f"{', '.join(finding.known) or f'none ({finding.text})'}"
+            )
+        if finding.status == BAD:
+            return each, finding
+        if not finding.timed:
+            break
+    state = "is no worse there" if finding.status == GOOD else "cannot be judged there"
+    raise BisectError(f"the bad end is not bad, {search.metric!r} {state}: {finding.text}")
+
+
+def _search(theirs: Repository, search: Search, ends: Sequence[str], prefix: str, rows: Path) -> str:
+    step = [sys.executable, "-P", "-c", STEP, GATE, str(search.root), str(search.base), str(theirs.root / prefix)]
+    theirs.git("bisect", "start", ends[1], ends[0])
+    try:
+        theirs.git("bisect", "run", *step, str(rows), search.metric, *search.pytest, shown=True)
+    except RepositoryError as error:
+        # What is left to choose from when everything between was skipped is said on git's standard output.
+        left = [line for line in theirs.git("bisect", "log").splitlines() if line.startswith("# possible first bad")]
+        if not left:
+            raise BisectError(f"the search was given up: {error}") from error
+        listed = "\n".join(line.partition(": ")[2] for line in left)
+        raise BisectError(f"every commit between was skipped; it is one of:\n{listed}") from None
+    first = theirs.commit("refs/bisect/bad")
+    return f"first bad commit: {theirs.git('show', '--no-patch', '--format=%H%n  %an, %cs: %s', first)}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One step of git bisect run: judge what is checked out. Returns 0, 1, 125, or 128 to give up.
+
+    arguments: where the gate is, root, base, candidate, file for the rows, metric, and what pytest is told.
+    """
+    _, root, base, candidate, rows, metric, *others = arguments
+    try:
+        finding = Search(Path(root), Path(base), metric, tuple(others)).judge(Path(candidate), Path(rows))
+    except BisectError as error:
+        say(f"cannot bisect: {error}")
+        return ABORT
+    word = {GOOD: "good", BAD: "bad", SKIP: "skipped"}[finding.status]
+    say(f"{word}: {Repository(Path(candidate)).describe('HEAD')}: {finding.text}")
+    return finding.status

@@ -1,0 +1,69 @@
+"""A temporary folder that goes away with its process, or with the next one's start where that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+PREFIX = "perf-gate-base-"
+LOCK = ".lock"
+# A folder without a lock is one whose process died between two lines, or is just there.
+PATIENCE_SECONDS = 3600.0
+
+
+class TemporaryFolder:
+    """A context manager: `path` exists inside it. Its process holds a lock in it for as long as it lives."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        """Nothing is created yet. parent: where (default: the system's folder for such)."""
+        self._parent = parent or Path(tempfile.gettempdir())
+        self.path = Path()
+        self._lock = -1
+
+    def __enter__(self) -> TemporaryFolder:
+        """Remove what killed processes left behind, and create the folder."""
+        prune(self._parent)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._parent))
+        # Locked before it has its name: there is no moment at which another process could take it for abandoned.
+        draft = self.path / f"{LOCK}.draft"
+        self._lock = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        draft.rename(self.path / LOCK)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the folder, whatever happened."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def prune(parent: Path) -> None:
+    """Remove the folders of this user in `parent` whose process is gone."""
+    for path in parent.glob(f"{PREFIX}*"):
+        try:
+            if path.is_symlink() or path.stat().st_uid != os.getuid() or _lives(path):
+                continue
+        except OSError:
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _lives(path: Path) -> bool:
+    try:
+        lock = os.open(path / LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return time.time() - path.stat().st_mtime < PATIENCE_SECONDS
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,197 @@
+"""The verdict against a base of the same run uses that its workers come in pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perf_gate.judging.judge import Policy, judge, judge_beside, undecided
+from perf_gate.metric import Exact, Sampled
+from perf_gate.verdict import Exit, Verdict, exit_status
+from tests.perf_gate.samples import COPIED, EFFICIENCY, WARM, measurement, name
+
+SHORT = ("p50", "p200", "p500")
+PAIRS = 8
+ROUGH = replace(EFFICIENCY, allowance=0.02, resolution=0.06)
+
+
+def sides(seed=0, *, slower=1.0, drift=0.0, noise=0.01, pairs=PAIRS, shorts=SHORT, metrics=(COPIED, ROUGH), **changes):
+    """Candidate and base; drift: spread (of the logarithm) of what the two workers of a pair have in common."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(0, drift, pairs) if drift else np.zeros(pairs)
+    both = []
+    for side, factor in enumerate((slower, 1.0)):
+        each = []
+        for short in shorts:
+            plain = measurement(
+                short, seed=10 * seed + side, workers=pairs, metrics=metrics, noise=0.002, offset=noise, slower=factor
+            )
+            seconds = {
+                arm: tuple(
+                    tuple(value * (math.exp(common[pair]) if arm == "warm" else 1.0) for value in visits)
+                    for pair, visits in enumerate(workers)
+                )
+                for arm, workers in plain.seconds.items()
+            }
+            each.append(replace(plain, seconds=seconds, **changes))
+        both.append(each)
+    return both
+
+
+def rows_of(rows, metric="reuse efficiency"):
+    return {each.scenario: each for each in rows if each.metric is not None and each.metric.name == metric}
+
+
+def test_the_same_code_passes():
+    rows = judge_beside(*sides(1, noise=0.003))
+    assert {each.verdict for each in rows} == {Verdict.PASS}
+    assert set(rows_of(rows)) == {*map(name, SHORT), "(all)"}
+    assert exit_status(rows) is Exit.PASS
+
+
+def test_what_a_pair_has_in_common_is_no_error():
+    now, base = sides(2, drift=0.2, slower=1.08, noise=0.005)
+    assert rows_of(judge_beside(now, base))["(all)"].verdict is Verdict.REGRESSED
+    # The same samples with the pairs torn apart show nothing.
+    assert rows_of(judge(now, base))["(all)"].verdict is not Verdict.REGRESSED
+    shuffled = [replace(each, crew=tuple(map(str, range(PAIRS)[::-1]))) for each in base]
+    assert rows_of(judge_beside(now, shuffled))["(all)"].verdict is not Verdict.REGRESSED
+
+
+def test_the_interval_is_students_on_the_differences_of_the_pairs():
+    now, base = sides(3, shorts=("p50",), noise=0.01)
+    found = rows_of(judge_beside(now, base, policy=Policy(looks=1)))[name("p50")]
+    from scipy import stats
+
+    from perf_gate.judging.contest import values
+
+    ours, theirs = values(ROUGH, now[0]), values(ROUGH, base[0])
+    apart = np.array([theirs[each] - ours[each] for each in ours])
+    half = stats.t(PAIRS - 1).isf(0.001) * apart.std(ddof=1) / math.sqrt(PAIRS)
+    assert math.log1p(found.worse) == pytest.approx(apart.mean())
+    assert math.log1p(found.low) == pytest.approx(apart.mean() - half)
+    assert math.log1p(found.high) == pytest.approx(apart.mean() + half)
+
+
+def test_names_pair_the_workers_and_not_their_places():
+    now, base = sides(4, drift=0.2, shorts=("p50",))
+    turned = [
+        replace(each, crew=each.names[::-1], seconds={arm: by[::-1] for arm, by in each.seconds.items()})
+        for each in base
+    ]
+    assert judge_beside(now, turned) == judge_beside(now, base)
+
+
+def test_less_is_allowed_than_against_a_record():
+    now, base = sides(5, noise=0.001, slower=1.015, pairs=16)
+    assert rows_of(judge(now, base))[name("p50")].verdict is Verdict.PASS
+    found = rows_of(judge_beside(now, base))[name("p50")]
+    assert found.verdict is Verdict.REGRESSED
+    assert found.allowed == pytest.approx(0.01, rel=0.02)
+
+
+def test_a_metric_may_say_what_is_allowed_beside():
+    now, base = sides(5, noise=0.001, slower=1.015, pairs=16, metrics=(COPIED, replace(ROUGH, beside=0.015)))
+    found = rows_of(judge_beside(now, base))[name("p50")]
+    assert found.verdict is Verdict.PASS
+    assert found.allowed == pytest.approx(0.015)
+
+
+def test_a_floor_allows_more_beside_too():
+    metrics = (replace(WARM, floor=0.001),)
+    now, base = sides(6, slower=1.1, noise=0.001, metrics=metrics)
+    assert rows_of(judge_beside(now, base), "warm ttft")[name("p50")].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("now", "verdict"), [(4, Verdict.REGRESSED), (3, Verdict.PASS), (2, Verdict.IMPROVED)])
+def test_counts_are_compared_by_equality(now, verdict):
+    metric = Exact("count", "copies")
+    ours, theirs = (measurement("a", metrics=[metric], exact={"count": value}) for value in (now, 3))
+    (found,) = judge_beside([ours], [theirs])
+    assert (found.verdict, found.now, found.reference) == (verdict, now, 3)
+    assert "record" not in found.why
+
+
+def test_a_base_that_cannot_be_measured_is_no_regression_and_no_pass():
+    now, base = sides(7, slower=3.0, shorts=("p50",))
+    (found,) = judge_beside(now, [replace(base[0], invalid="ModuleNotFoundError: no engine", seconds={}, exact={})])
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert not found.optional
+    assert "the base cannot be measured: ModuleNotFoundError: no engine" in found.why
+    assert exit_status([found]) is Exit.CANNOT_JUDGE
+
+
+def test_a_candidate_that_cannot_be_measured_is_invalid_whatever_the_base():
+    now, base = sides(8, shorts=("p50",))
+    broken = replace(now[0], invalid="warm reused 0 of 8 tokens")
+    for theirs in (base[0], replace(base[0], invalid="broken")):
+        (found,) = judge_beside([broken], [theirs])
+        assert found.verdict is Verdict.INVALID
+
+
+def test_a_regression_elsewhere_outweighs_what_cannot_be_compared():
+    now, base = sides(9, slower=1.5)
+    rows = judge_beside(now, [replace(base[0], invalid="broken"), *base[1:]])
+    assert exit_status(rows) is Exit.REGRESSED
+
+
+def test_exact_only_judges_no_times():
+    rows = judge_beside(*sides(10, slower=3.0), sampled=False)
+    timed = rows_of(rows)
+    assert {each.verdict for each in timed.values()} == {Verdict.NOT_COMPARABLE}
+    assert all(each.optional for each in timed.values())
+    assert exit_status(rows) is Exit.PASS
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_too_few_pairs_are_never_a_verdict_and_more_can_mend_it(pairs):
+    rows = judge_beside(*sides(11, slower=3.0, pairs=pairs))
+    timed = [each for each in rows if isinstance(each.metric, Sampled)]
+    assert {each.verdict for each in timed} == {Verdict.INCONCLUSIVE}
+    assert all(f"{pairs} pairs of workers" in each.why for each in timed)
+    assert undecided(rows) == set(map(name, SHORT))
+
+
+def test_noise_is_inconclusive_and_asks_for_no_record():
+    rows = judge_beside(*sides(12, noise=0.1))
+    found = rows_of(rows)["(all)"]
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "record" not in found.why
+    assert undecided(rows) == set(map(name, SHORT))
+
+
+def test_a_scenario_on_one_side_only_is_a_mistake():
+    now, base = sides(13)
+    with pytest.raises(ValueError, match="on one side only"):
+        judge_beside(now, base[:-1])
+
+
+def test_the_same_code_alarms_at_most_as_often_as_promised():
+    # With an alarm promised in 1 of 20 runs, 60 in 400 would happen less than once in 10^12 suites.
+    policy = Policy(alpha=0.05, looks=1)
+    alarms = 0
+    for seed in range(400):
+        rows = judge_beside(*sides(100 + seed, drift=0.05, noise=0.01, shorts=SHORT[:2]), policy=policy)
+        alarms += exit_status(rows) is Exit.REGRESSED
+    assert alarms <= 60
+
+
+def test_the_pooled_row_gets_half_of_the_alarms_that_are_promised():
+    now, base = sides(14, noise=0.004, shorts=tuple(f"p{index}" for index in range(20)))
+    found = rows_of(judge_beside(now, base, policy=Policy(looks=1)))
+    from scipy import stats
+
+    from perf_gate.judging.contest import values
+
+    each = [
+        [values(ROUGH, theirs)[pair] - values(ROUGH, ours)[pair] for pair in ours.names]
+        for ours, theirs in zip(now, base, strict=True)
+    ]
+    apart = np.mean(each, axis=0)
+    # Nothing falls, so each row stands at its first level: the pooled one, one among 21, at half of alpha.
+    half = stats.t(PAIRS - 1).isf(0.001 / 2) * apart.std(ddof=1) / math.sqrt(PAIRS)
+    pooled = found["(all)"]
+    assert math.log1p(pooled.worse) - math.log1p(pooled.low) == pytest.approx(half)
