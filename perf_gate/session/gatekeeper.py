@@ -54,6 +54,7 @@ class Gatekeeper:
         self._court: Court | None = None
         self._fault: str | None = None
         self._measured: dict[str, Measurement] = {}
+        self._base: Sequence[Measurement] = ()
         self._log: Log | None = None
         self._rows: list[Row] = []
         self._selected: list[str] = []
@@ -228,6 +229,7 @@ class Gatekeeper:
         if court is not None:
             self._rows = court.judge(tuple(self._measured.values()), outcome.log.look)
         if against is not None:
+            self._base = outcome.base
             self._rows = self._beside(outcome.measurements, outcome.base, outcome.log.look)
 
     def _beside(self, now: Sequence[Measurement], base: Sequence[Measurement], look: int) -> list[Row]:
@@ -411,6 +413,8 @@ class Gatekeeper:
                 self._measured,
                 self._provenance,
                 court,
+                base=None if self.settings.against is None else self.settings.against.base,
+                measured_base=self._base,
                 rows=self._rows,
                 status=status,
                 faults=faults,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perf_gate.branches.base import Base
 from perf_gate.measurement import Measurement
 from perf_gate.records.profile import profile_of
 from perf_gate.records.provenance import Provenance
@@ -79,6 +80,8 @@ class Publication:
         provenance: Provenance,
         court: Court | None,
         *,
+        base: Base | None = None,
+        measured_base: Sequence[Measurement] = (),
         rows: Sequence[Row],
         status: int,
         faults: Sequence[str],
@@ -87,17 +90,20 @@ class Publication:
     ) -> None:
         """Write what was asked for. Raises RecordError naming what cannot be written, ReportError.
 
-        earlier: the records to show the history of.
+        base: what was measured beside the candidate, with `measured_base`. earlier: the records to show the history of.
         """
         from perf_gate.reporting.dossier import Dossier, Side  # noqa: PLC0415 - only where it is asked for
         from perf_gate.reporting.report import publish  # noqa: PLC0415
 
+        created = datetime.now(UTC).isoformat(timespec="seconds")
         reference = None
-        if court is not None:
+        if base is not None:
+            theirs = replace(provenance, commit=base.commit, committed="", branch="", dirty=False)
+            reference = Side(base.name, created, theirs, tuple(measured_base), profile_of(provenance))
+        elif court is not None:
             section = court.section
             name = court.record.path.stem if court.record.path else court.record.name
             reference = Side(name, section.created, section.provenance, court.asked, court.record.profile)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
         now = Side("this run", created, provenance, tuple(measured.values()), profile_of(provenance))
         dossier = Dossier(
             now,
