@@ -11,6 +11,7 @@ from typing import Any
 from perf_gate.branches import bisect
 from perf_gate.calibration import calibrate
 from perf_gate.records.record import RecordError
+from perf_gate.reporting import report
 from perf_gate.showing import compare, show
 from perf_gate.verdict import Exit
 
@@ -19,6 +20,7 @@ USAGE = 4
 VERBS: tuple[Callable[[Any], None], ...] = (
     compare.add_parser,
     show.add_parser,
+    report.add_parser,
     calibrate.add_parser,
     bisect.add_parser,
 )

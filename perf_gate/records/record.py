@@ -108,8 +108,8 @@ def save(record: Record, path: Path | str, *, overwrite: bool = False) -> None:
     write(codec.encode(record.name, record.profile, record.sections.values()), path, overwrite=overwrite)
 
 
-def write(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Put `text` under `path` whole or not at all; see `save`. Raises RecordError."""
+def write(content: str | bytes, path: Path, *, overwrite: bool = False) -> None:
+    """Put `content` under `path` whole or not at all; see `save`. Raises RecordError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -117,8 +117,8 @@ def write(text: str, path: Path, *, overwrite: bool = False) -> None:
         raise RecordError(path, f"cannot be written ({error})", "Check the folder and its rights") from error
     draft = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         draft.chmod(0o644)

@@ -92,7 +92,7 @@ def refuse_strange_lines(
     *,
     ini: str = INI,
 ) -> None:
-    """Raise pytest.UsageError where the ini file names a sampled metric that neither a task nor a record has.
+    """Raise pytest.UsageError where the ini value `ini` names a sampled metric that neither a task nor a record has.
 
     Only where the suites were collected as a whole (`_is_whole`): a run of some files knows nothing of the
     metrics of the others.

@@ -19,7 +19,8 @@ from perf_gate.verdict import Row
 class Court:
     """Knows what a run is held against: the part of one record that was asked for.
 
-    record: the record. held: the scenarios it holds; asked: those of them that lie in the scope.
+    record: the record. section: the part of it for this machine class. history: all records of the profile, oldest
+    first. held: the scenarios it holds; asked: those of them that lie in the scope.
     """
 
     def __init__(
@@ -27,20 +28,20 @@ class Court:
     ) -> None:
         """Read all records. Raises RecordError where there is none, or any cannot be read."""
         profile = profile_of(provenance)
-        self._history = history(folder, profile)
+        self.history = history(folder, profile)
         self._policy = policy
         self._provenance = provenance
         self._sampled = sampled
         self.record = self._chosen(folder, reference, profile)
-        section = self.record.section(provenance.machine)
+        self.section = section = self.record.section(provenance.machine)
         self._software = section.provenance.software
         self.held = len(section.measurements)
         self.asked = tuple(each for each in section.measurements if scope.holds(each.scenario))
 
     def _chosen(self, folder: Path, reference: str, profile: str) -> Record:
         if not reference:
-            return self._history[-1]
-        for record in self._history:
+            return self.history[-1]
+        for record in self.history:
             number = record.path.name.partition("_")[0] if record.path else ""
             if reference in (number, number.lstrip("0"), record.path.stem if record.path else ""):
                 return record
@@ -53,7 +54,7 @@ class Court:
             self.asked,
             policy=self._policy,
             look=look,
-            oldest=earliest(self._history, now, self._provenance.machine),
+            oldest=earliest(self.history, now, self._provenance.machine),
             machine=self._provenance.machine,
             software=self._provenance.software,
             reference_software=self._software,

@@ -25,6 +25,7 @@ from perf_gate.records.refusal import RefusedRecord
 from perf_gate.records.runfile import run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
+from perf_gate.session.publication import ReportError, earlier
 from perf_gate.session.replay import replay
 from perf_gate.session.roster import Roster
 from perf_gate.session.selection import MARKER, scenario_of
@@ -53,6 +54,7 @@ class Gatekeeper:
         self._court: Court | None = None
         self._fault: str | None = None
         self._measured: dict[str, Measurement] = {}
+        self._base: Sequence[Measurement] = ()
         self._log: Log | None = None
         self._rows: list[Row] = []
         self._selected: list[str] = []
@@ -69,8 +71,9 @@ class Gatekeeper:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to say: a scenario was collected, or a verdict or a record was asked for."""
-        return bool(self._roster.tasks or self._red or self.settings.asks) and not self._config.option.collectonly
+        """Whether there is anything to say: a scenario was collected, or a verdict, record or report was asked for."""
+        asked = self.settings.asks or self.settings.publication
+        return bool(self._roster.tasks or self._red or asked) and not self._config.option.collectonly
 
     @property
     def _muted(self) -> bool:
@@ -216,6 +219,7 @@ class Gatekeeper:
         if court is not None:
             self._rows = court.judge(tuple(self._measured.values()), outcome.log.look)
         if against is not None:
+            self._base = outcome.base
             self._rows = self._beside(outcome.measurements, outcome.base, outcome.log.look)
 
     def _beside(self, now: Sequence[Measurement], base: Sequence[Measurement], look: int) -> list[Row]:
@@ -307,6 +311,8 @@ class Gatekeeper:
         if self.settings.samples is not None and self._fault is None:
             self._keep_samples(self.settings.samples)
         session.exitstatus = self._status(int(exitstatus))
+        if self.settings.publication and not self._published(session.exitstatus):
+            session.exitstatus = session.exitstatus or Exit.CANNOT_JUDGE
         self._green = session.exitstatus == Exit.PASS
         self._tell(int(session.exitstatus))
 
@@ -380,6 +386,37 @@ class Gatekeeper:
         else:
             self._kept = f"samples of this run, no record: {path}"
 
+    def _published(self, status: int) -> bool:
+        """Write the report; whether that succeeded."""
+        publication, court = self.settings.publication, self._court
+        faults = [] if self._fault is None else [self._fault]
+        faults += [f"{name} failed" for name in self._failures]
+        faults += [] if self._refused is None else [self._refused]
+        if court is None:
+            faults += [f"{each.scenario}: {each.invalid}" for each in self._measured.values() if each.invalid]
+        notes = self._warnings() + ([] if self._log is None else [f"lost: {text}" for text in self._log.lost])
+        if court is not None and len(court.asked) < court.held:
+            asked = f"only {self._roster.scope} was asked for"
+            notes.append(f"judged {len(court.asked)} of the {court.held} scenarios on record: {asked}")
+        try:
+            publication.publish(
+                self._measured,
+                self._provenance,
+                court,
+                base=None if self.settings.against is None else self.settings.against.base,
+                measured_base=self._base,
+                rows=self._rows,
+                status=status,
+                faults=faults,
+                notes=notes,
+                earlier=earlier(self.settings.baselines, self._provenance, self._recorded),
+            )
+        except (RecordError, ReportError) as error:
+            self._blame(f"the report was not written: {error}")
+            return False
+        self._shown = [f"report: {path}" for path in (publication.page, publication.plots) if path is not None]
+        return True
+
     def _record(self, name: str) -> None:
         unmeasured = [name for name in self._selected if name not in self._measured]
         try:
@@ -436,6 +473,7 @@ class Gatekeeper:
         if self._refused is not None:
             lines.append(self._refused)
         lines += [line for line in (self._kept, self._untold) if line is not None]
+        lines += self._shown
         if self.settings.annotate and self._report is not None:
             lines += commands(self._report)
         return lines

@@ -27,6 +27,7 @@ class Roster:
         self.places: dict[str, Place] = {}
         self.left_out: list[str] = []
         self.scope = Scope()
+        self.places: dict[str, Place] = {}
         self._config = config
         self._settings = settings
         self._usage: list[str] = []

@@ -20,6 +20,7 @@ from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import BASE, Conditions, Side
 from perf_gate.measuring.plant import Plant, parse_plant
 from perf_gate.session import allowance
+from perf_gate.session.publication import Publication, parse_folder, parse_page
 
 Value = TypeVar("Value")
 
@@ -172,6 +173,18 @@ def add_options(parser: pytest.Parser) -> None:
         help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
     )
     group.addoption(
+        "--gate-report",
+        metavar="FILE.html",
+        type=_option(parse_page, "page"),
+        help="Write the verdict and the samples behind it as one HTML page (needs the extra 'report').",
+    )
+    group.addoption(
+        "--gate-plots",
+        metavar="FOLDER",
+        type=_option(parse_folder, "folder"),
+        help="Write the page's plots as SVG and PNG, and summary.md for a job summary (needs the extra 'report').",
+    )
+    group.addoption(
         "--gate-against",
         metavar="REV|DIR",
         nargs="?",
@@ -251,7 +264,8 @@ class Settings:
     record of this number.
     against: the base to judge against, measured in the same run, or None.
     record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
-    rows, summary: where to write the verdict, as JSON and in Markdown. annotate: print it for GitHub.
+    publication: the report to write. rows, summary: where to write the verdict, as JSON and in Markdown.
+    annotate: print it for GitHub.
     """
 
     root: Path
@@ -264,6 +278,7 @@ class Settings:
     policy: Policy
     allowances: Mapping[str, float]
     samples: Path | None = None
+    publication: Publication = field(default_factory=Publication)
     against: Against | None = None
     rows: Path | None = None
     summary: Path | None = None
@@ -371,8 +386,9 @@ def _subject(config: pytest.Config) -> Subject:
     return _ini(lambda text: subject_of(text.splitlines()), "gate_subject", "\n".join(lines))
 
 
-def _path(config: pytest.Config, name: str) -> Path | None:
-    asked: Any = config.getoption(name)
+def _beside(config: pytest.Config, option: str) -> Path | None:
+    """The path of an option, from where the command was given."""
+    asked: Any = config.getoption(option)
     return None if asked is None else config.invocation_params.dir / asked
 
 

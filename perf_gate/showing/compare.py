@@ -26,13 +26,14 @@ def add_parser(verbs: Any) -> None:
     verb.add_argument("--machine", help="machine class of B to judge (default: the one recorded last)")
     verb.add_argument("--oldest", metavar="FILE", help="a third record to hold B against, for slow drift")
     verb.add_argument(
-        "--alpha", type=_chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
+        "--alpha", type=chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
     )
     verb.add_argument("--exact", action="store_true", help="exact metrics only")
     verb.set_defaults(run=run)
 
 
-def _chance(text: str) -> float:
+def chance(text: str) -> float:
+    """A chance from the command line. Raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:

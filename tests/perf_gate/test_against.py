@@ -49,6 +49,16 @@ def test_a_slower_hit_and_one_copy_more_are_regressions(versioned: Project) -> N
     says(result, "5 improved")
 
 
+def test_the_page_shows_the_base_as_what_the_run_was_held_against(versioned: Project) -> None:
+    write_engine(versioned.path, copies=4)
+    page = versioned.path / "tmp" / "out.html"
+    assert versioned.against("--gate-exact", f"--gate-report={page}").ret == 1
+    text = page.read_text()
+    assert '<span class="word">Regressed<' in text
+    assert f"worse than in {versioned.git('rev-parse', '--short', 'HEAD')} (first), HEAD" in text
+    assert versioned.git("rev-parse", "--short=12", "HEAD") in text
+
+
 def test_without_a_value_it_is_the_merge_base(versioned: Project) -> None:
     versioned.git("switch", "-qc", "work")
     write_engine(versioned.path, copies=4)

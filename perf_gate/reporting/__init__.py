@@ -1,0 +1,1 @@
+"""A judgement as one HTML page, and its plots as files; knows nothing of pytest."""

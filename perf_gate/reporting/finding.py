@@ -1,0 +1,68 @@
+"""What did not simply pass, put together where it is the same thing in many scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perf_gate.judging.inventory import RECORD
+from perf_gate.metric import Exact
+from perf_gate.verdict import Row, Verdict
+
+FIND = f"Find the change that did it, or {RECORD} if it is meant."
+ADVICE = {
+    Verdict.REGRESSED: f"Each is clear of what is allowed. {FIND}",
+    Verdict.IMPROVED: f"Better than recorded: {RECORD}, or the slack hides the next regression.",
+    Verdict.INCONCLUSIVE: "Not shown to be worse, but a change that matters cannot be ruled out yet.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Rows of one metric with one verdict, at least one."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on each."""
+        return self.rows[0].verdict.value
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric, or what it is about where it is no single one."""
+        metric = self.rows[0].metric
+        return "whole scenario" if metric is None else metric.name
+
+    @property
+    def against(self) -> str:
+        """Name of the older record, or ""."""
+        return self.rows[0].against
+
+    @property
+    def advice(self) -> str:
+        """What it means and what to do, said once."""
+        first = self.rows[0]
+        if len(self.reasons) == 1 or first.verdict not in ADVICE:
+            return first.why
+        if first.against:
+            return f"Held against the oldest comparable record, {first.against}: small steps may have added up."
+        if isinstance(first.metric, Exact) and first.verdict is Verdict.REGRESSED:
+            return f"It is counted, so this is no noise. {FIND}"
+        return ADVICE[first.verdict]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Every different sentence about a row."""
+        return list(dict.fromkeys(row.why for row in self.rows))
+
+
+def findings(rows: Iterable[Row]) -> list[Finding]:
+    """Group rows that are said in one breath, in order of first appearance."""
+    grouped: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        name = "" if row.metric is None else row.metric.name
+        # What could not be compared has no figures to tell it apart by; its sentence does.
+        why = row.why if row.worse is None else ""
+        grouped.setdefault((row.verdict.value, name, row.against, why), []).append(row)
+    return [Finding(tuple(each)) for each in grouped.values()]

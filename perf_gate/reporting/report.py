@@ -1,0 +1,140 @@
+"""`perf-gate report FILE...`: the last file, judged against the one before it, as an HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perf_gate.judging.judge import judge
+from perf_gate.judging.policy import Policy
+from perf_gate.records.record import Record, earliest, load
+from perf_gate.records.runfile import Run, load_run
+from perf_gate.records.section import RecordError
+from perf_gate.reporting.dossier import Dossier, Side
+from perf_gate.reporting.library import ReportError, require
+from perf_gate.session.settings import COMPARE_WORKERS, looks_between
+from perf_gate.showing.compare import chance
+from perf_gate.showing.table import headline
+from perf_gate.verdict import exit_status
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    verb = verbs.add_parser("report", help="show a judgement as an HTML page", description=__doc__)
+    verb.add_argument(
+        "files", nargs="+", metavar="FILE",
+        help="records, oldest first, the last of which is judged against the one before it: baselines/*.json; the last"
+        " may also hold the samples of a run (pytest --gate-samples). One alone is shown and held against nothing",
+    )  # fmt: skip
+    verb.add_argument(
+        "--out", type=Path, default=Path("report.html"), metavar="FILE.html", help="the page (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="also write its plots as SVG and PNG, and summary.md"
+    )
+    verb.add_argument(
+        "--alpha", type=chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
+    )
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 where there is none."""
+    try:
+        require()
+        dossier = compiled([opened(file) for file in options.files], alpha=options.alpha)
+        publish(dossier, options.out, options.plots)
+    except ReportError as error:
+        raise RecordError(options.out, "was not written", str(error)) from error
+    said = (
+        headline(dossier.rows) if dossier.reference else "nothing was compared: give the record to compare with first"
+    )
+    print(f"{said}\nreport: {options.out}")  # noqa: T201 - a command line speaks by printing
+    if options.plots is not None:
+        print(f"plots: {options.plots}")  # noqa: T201 - a command line speaks by printing
+    sys.stdout.flush()
+    return dossier.status
+
+
+def publish(dossier: Dossier, page: Path | None, folder: Path | None) -> None:
+    """Write the page, the plots or both. Raises RecordError naming what cannot be written, ReportError."""
+    from perf_gate.reporting import page as pages  # noqa: PLC0415 - takes long to load, and few runs want it
+    from perf_gate.reporting import summary  # noqa: PLC0415
+
+    for target, save in ((page, pages.save), (folder, summary.save)):
+        if target is not None:
+            try:
+                save(dossier, target)
+            except OSError as error:
+                raise RecordError(target, f"cannot be written ({error})", "Choose another place") from error
+
+
+def opened(file: str | Path) -> Record | Run:
+    """A record, or the samples of a run. Raises RecordError for what is neither."""
+    try:
+        return load(file)
+    except RecordError as error:
+        try:
+            return load_run(file)
+        except RecordError:
+            raise error from None
+
+
+def compiled(files: Sequence[Record | Run], *, alpha: float = 0.001) -> Dossier:
+    """Judge the last of `files` against the record before it of the same profile.
+
+    A record is judged by one look; samples of a run by the look at which a run with the usual number of workers has
+    as many as they hold, so that the verdict is that of the run itself. Raises RecordError where samples stand
+    anywhere but at the end.
+    """
+    *before, last = files
+    for each in before:
+        if isinstance(each, Run):
+            raise RecordError(
+                each.section.created, "samples of a run stand before another file", "Put them last: they are judged"
+            )
+    records = [each for each in before if isinstance(each, Record) and each.profile == last.profile]
+    section = last.latest if isinstance(last, Record) else last.section
+    now = Side(
+        name=_name(last) if isinstance(last, Record) else "this run",
+        created=section.created,
+        provenance=section.provenance,
+        measurements=section.measurements if isinstance(last, Record) else last.measurements,
+        profile=last.profile,
+    )
+    others = len(before) - len(records)
+    notes = (
+        [f"{others} of the files given hold another profile than {last.profile!r} and are left out."] if others else []
+    )
+    if isinstance(last, Run) and last.plant:
+        notes.append(f"Planted slowdown {last.plant}: slower on purpose, this run measures nothing.")
+    dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=alpha)
+    return _judged(dossier, records, last) if records else dossier
+
+
+def _judged(dossier: Dossier, records: Sequence[Record], last: Record | Run) -> Dossier:
+    now, machine = dossier.now, dossier.now.provenance.machine
+    section = records[-1].section(machine)
+    looks = looks_between(*COMPARE_WORKERS) if isinstance(last, Run) else ()
+    workers = max((each.workers for each in now.measurements), default=0)
+    rows = judge(
+        now.measurements,
+        section.measurements,
+        policy=Policy(alpha=dossier.alpha, looks=max(len(looks), 1)),
+        look=min(sum(workers > look for look in looks) + 1, max(len(looks), 1)),
+        oldest=earliest(records, now.measurements, machine),
+        machine=machine,
+        software=now.provenance.software,
+        reference_software=section.provenance.software,
+        sampled=any(each.seconds for each in now.measurements),
+    )
+    reference = Side(_name(records[-1]), section.created, section.provenance, section.measurements, records[-1].profile)
+    return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
+
+
+def _name(record: Record) -> str:
+    return record.path.stem if record.path else record.name

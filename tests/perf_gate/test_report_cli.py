@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perf_gate.cli import main
+from perf_gate.records.record import save
+from perf_gate.records.runfile import run_of, save_run
+from perf_gate.verdict import Exit
+from tests.perf_gate import samples
+from tests.perf_gate.samples import measurement
+
+SHORT = ("p50", "p200")
+
+
+@pytest.fixture
+def put(tmp_path: Path):
+    def write(file: str, seed: int, *, profile: str = "quick", **changes: object) -> str:
+        measured = [measurement(short, seed=seed, workers=12, **changes) for short in SHORT]
+        path = tmp_path / file
+        save(samples.record(measured, profile=profile), path)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def samples_of_a_run(tmp_path: Path):
+    def write(seed: int, *, workers: int = 12, plant: str = "", invalid: str | None = None, **changes: object) -> str:
+        measured = [measurement(short, seed=seed, workers=workers, **changes) for short in SHORT]
+        if invalid:
+            measured[0] = replace(measured[0], invalid=invalid)
+        path = tmp_path / "run.json"
+        save_run(run_of(measured, samples.provenance(), plant=plant), path)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(("slower", "word"), [(1.0, "Pass"), (1.2, "Regressed")])
+def test_the_last_record_is_judged_against_the_one_before(put, tmp_path, capsys, slower, word):
+    out = tmp_path / "deep" / "page.html"
+    files = put("0001_a.json", 1), put("0002_b.json", 2), put("0003_c.json", 3, slower=slower)
+    status = main(["report", *files, "--out", str(out)])
+    assert status == (Exit.PASS if slower == 1 else Exit.REGRESSED)
+    text = out.read_text()
+    assert f'<span class="word">{word}</span>' in text
+    assert "0002_b" in text
+    assert f"report: {out}" in capsys.readouterr().out
+
+
+def test_the_samples_of_a_run_are_judged_as_the_run_was(put, samples_of_a_run, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    record = put("0001_a.json", 1)
+    assert main(["report", record, samples_of_a_run(2, slower=1.2), "--out", str(out)]) == Exit.REGRESSED
+    assert "this run" in out.read_text()
+    assert (
+        main(["report", record, samples_of_a_run(2, invalid="warm reused 0"), "--out", str(out)]) == Exit.CANNOT_JUDGE
+    )
+    assert "warm reused 0" in out.read_text()
+    assert main(["report", record, samples_of_a_run(2, plant="warm=1.05"), "--out", str(out)]) == Exit.PASS
+    assert "Planted slowdown warm=1.05" in out.read_text()
+    capsys.readouterr()
+
+
+def test_one_file_alone_is_shown_and_held_against_nothing(put, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["report", put("0001_a.json", 1), "--out", str(out)]) == 0
+    assert "nothing was compared" in capsys.readouterr().out
+    assert '<span class="word">Not compared</span>' in out.read_text()
+
+
+def test_records_of_another_profile_are_left_out_and_told(put, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    files = put("0001_a.json", 1), put("0002_b.json", 2, profile="full", slower=2.0), put("0003_c.json", 3)
+    assert main(["report", *files, "--out", str(out)]) == 0
+    assert "1 of the files given hold another profile" in out.read_text()
+    capsys.readouterr()
+
+
+def test_samples_stand_last_or_nowhere(put, samples_of_a_run, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["report", samples_of_a_run(2), put("0001_a.json", 1), "--out", str(out)]) == Exit.CANNOT_JUDGE
+    assert "Put them last" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "<<<<<<< HEAD\n"])
+def test_an_unreadable_file_ends_without_a_page(put, tmp_path, capsys, text):
+    path, out = tmp_path / "0009_x.json", tmp_path / "page.html"
+    if text is not None:
+        path.write_text(text)
+    assert main(["report", put("0001_a.json", 1), str(path), "--out", str(out)]) == Exit.CANNOT_JUDGE
+    said = capsys.readouterr()
+    assert said.err.startswith("cannot judge: ")
+    assert str(path) in said.err
+    assert not out.exists()
+
+
+def test_a_page_that_cannot_be_written_is_no_pass(put, tmp_path, capsys):
+    (tmp_path / "page.html").mkdir()
+    files = put("0001_a.json", 1), put("0002_b.json", 2)
+    assert main(["report", *files, "--out", str(tmp_path / "page.html")]) == Exit.CANNOT_JUDGE
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
+def test_a_missing_library_is_named_with_the_extra(put, tmp_path, capsys, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    out = tmp_path / "page.html"
+    assert main(["report", put("0001_a.json", 1), "--out", str(out)]) == Exit.CANNOT_JUDGE
+    said = capsys.readouterr().err
+    assert module in said
+    assert "prefix-cache-gate[report]" in said
+    assert not out.exists()
+
+
+def test_plots_are_written_beside_the_page(put, tmp_path, capsys):
+    folder = tmp_path / "plots"
+    files = put("0001_a.json", 1), put("0002_b.json", 2)
+    assert main(["report", *files, "--out", str(tmp_path / "page.html"), "--plots", str(folder)]) == 0
+    assert (folder / "summary.md").read_text().startswith("## Performance gate: pass")
+    assert (folder / "changes.png").exists()
+    assert (folder / "changes.svg").exists()
+    assert f"plots: {folder}" in capsys.readouterr().out

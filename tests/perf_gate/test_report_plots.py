@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perf_gate.metric import Exact, Sampled
+from perf_gate.reporting import palette
+from perf_gate.reporting.finding import findings
+from perf_gate.reporting.forest import Forest, grouped, label
+from perf_gate.reporting.page import plots
+from perf_gate.reporting.past import NOW, Past, stages, traces
+from perf_gate.reporting.plain import plain, shortened
+from perf_gate.reporting.sheet import sheet
+from perf_gate.reporting.summary import escaped, markdown, save
+from perf_gate.reporting.times import Times
+from perf_gate.reporting.workers import Workers
+from perf_gate.verdict import Row, Verdict
+from tests.perf_gate import dossiers, samples
+from tests.perf_gate.dossiers import HOSTILE
+from tests.perf_gate.samples import EFFICIENCY, measurement
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def row(short="p50", verdict=Verdict.PASS, metric=EFFICIENCY, **facts):
+    ends = {
+        "reference": 0.95,
+        "now": 0.95,
+        "worse": 0.0,
+        "low": -0.02,
+        "high": 0.02,
+        "allowed": 0.01,
+        "detectable": 0.03,
+    }
+    return Row(samples.name(short), metric, verdict, **{**ends, **facts})
+
+
+# -------------------------------------------------------------------- text
+
+
+@given(st.text())
+def test_any_name_can_stand_in_xml(text):
+    made = plain(text)
+    ElementTree.fromstring(f"<a>{made.replace('&', '').replace('<', '').replace('>', '')}</a>")
+    made.encode("utf-8")
+    assert len(made) == len(text)
+    assert "\n" not in made
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_shortened_name_fits_and_keeps_both_ends(text, characters):
+    made = shortened(text, characters)
+    assert len(made) <= characters
+    if len(text) <= characters:
+        assert made == plain(text)
+    else:
+        assert made[0] == plain(text)[0]
+        assert made[-1] == plain(text)[-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<img src=x>", "[a](http://x)", "a | b", "`x`", "@team", "https://x.example", "www.x.example", "a_b_c", "&lt;"],
+)
+def test_markdown_shows_a_name_as_it_is(text):
+    made = escaped(text)
+    assert not set("<>[]()|`@_*~$") & set(made)
+    assert "://" not in made
+    assert "www." not in made
+
+
+def test_a_table_refuses_a_row_that_does_not_fit():
+    with pytest.raises(ValueError, match="2 cells in a row, 1 columns"):
+        sheet("t", ["a"], [("b", "c")])
+
+
+def test_every_light_colour_is_unique_and_found_by_its_name():
+    lights = [light for light, _ in palette.COLORS.values()]
+    assert len(set(lights)) == len(lights)
+    for name in palette.COLORS:
+        assert palette.named(f"fill: {palette.light(name)}") == f"fill: var(--{name})"
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+@pytest.mark.parametrize("name", [name for name in palette.COLORS if name not in ("ground", "line", "soft")])
+def test_every_colour_can_be_read_on_its_ground(scheme, name):
+    """WCAG 2.2, 1.4.3: text needs a contrast of 4.5."""
+
+    def luminance(color):
+        channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    one, other = sorted((luminance(palette.COLORS[each][scheme]) for each in (name, "ground")), reverse=True)
+    assert (one + 0.05) / (other + 0.05) >= (3 if name == "reference" else 4.5)
+
+
+# -------------------------------------------------------------------- files
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return dict(plots(dossiers.hostile()).all())
+
+
+def test_every_plot_of_hostile_names_is_valid_svg_and_png_with_its_title(drawn):
+    assert {type(plot) for plot in drawn.values()} == {Forest, Times, Workers, Past}
+    for plot in drawn.values():
+        files = plot.files()
+        root = ElementTree.fromstring(files[".svg"])
+        words = [text.text or "" for text in root.iter(f"{SVG}text")]
+        assert "".join("".join(words).split()).find("".join(plain(plot.title)[:12].split())) >= 0
+        assert files[".png"].startswith(PNG)
+        width = struct.unpack(">I", files[".png"][16:20])[0]
+        assert width == 2 * plot.widths[-1]
+
+
+def test_dollars_are_no_formula():
+    text = Forest((row("$\\frac{x$"),), "r").inline("k")[-1]
+    assert "$\\frac{x$" in [element.text for element in ElementTree.fromstring(text).iter("text")]
+
+
+def test_the_same_figures_give_the_same_file(drawn):
+    plot = drawn["history-01"]
+    assert plot.files() == plot.files()
+
+
+def test_two_plots_in_one_page_share_no_id(drawn):
+    one, other = (
+        {element.get("id") for element in ElementTree.fromstring(drawn["changes"].inline(key)[0]).iter()} - {None}
+        for key in ("a", "b")
+    )
+    assert one
+    assert not one & other
+
+
+def test_nobodys_settings_change_a_plot(drawn, monkeypatch):
+    import matplotlib as mpl
+
+    before = drawn["history-01"].inline("k")
+    monkeypatch.setitem(mpl.rcParams, "axes.facecolor", "red")
+    monkeypatch.setitem(mpl.rcParams, "text.parse_math", True)
+    assert drawn["history-01"].inline("k") == before
+    assert mpl.rcParams["axes.facecolor"] == "red"
+
+
+def test_a_summary_names_the_verdict_first_and_every_file(tmp_path):
+    folder = tmp_path / "plots"
+    found = dossiers.red()
+    path = save(found, folder)
+    text = path.read_text()
+    assert text.startswith("## Performance gate: regressed\n")
+    files = {each.name for each in folder.iterdir()} - {"summary.md"}
+    assert {name for name in files if name.endswith(".png") and f"`{name}`" not in text} == set()
+    assert {name.rpartition(".")[0] for name in files if name.endswith(".svg")} == {
+        name.rpartition(".")[0] for name in files if name.endswith(".png")
+    }
+    lines = [line for line in text.splitlines() if line.startswith("| regressed")]
+    assert len(lines) == sum(each.verdict is Verdict.REGRESSED for each in found.rows)
+    assert all(line.count("|") == 8 for line in lines)
+
+
+def test_a_summary_takes_away_the_plots_of_an_earlier_run_and_nothing_else(tmp_path):
+    for name in ("scenario-99-times.png", "history-44.svg", "mine.png"):
+        (tmp_path / name).touch()
+    save(dossiers.dossier(sampled=False), tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"mine.png", "summary.md"}
+
+
+def test_a_long_summary_is_cut_and_says_so():
+    found = dossiers.red()
+    many = replace(found, rows=tuple(replace(found.notable[0], scenario=samples.name(f"p{n}")) for n in range(50)))
+    text = markdown(many, [])
+    assert text.count("| regressed |") == 20
+    assert "30 more" in text
+
+
+# -------------------------------------------------------------------- forest
+
+
+def test_a_regression_is_counted_in_the_title_and_lies_inside():
+    rows = (row(), row("p200", Verdict.REGRESSED, worse=0.4, low=0.3, high=0.5))
+    forest = Forest(rows, "0001_quick")
+    assert forest.title.startswith("1 of 2 changes")
+    assert forest.reach >= 0.4
+    assert "undecided" in Forest((row(verdict=Verdict.INCONCLUSIVE),), "r").title
+
+
+def test_one_noisy_metric_does_not_squeeze_the_others():
+    rows = (*(row(f"p{n}") for n in range(9)), row("noisy", worse=0.1, low=-0.4, high=8.0, allowed=9.0))
+    assert Forest(rows, "r").reach < 0.1
+
+
+@pytest.mark.parametrize("end", [math.inf, -math.inf, 1e300])
+def test_an_endless_interval_can_be_drawn(end):
+    rows = (row(low=min(end, 0), high=max(end, 0)), row("p200", Verdict.REGRESSED, Exact("bytes", "B"), worse=math.inf,
+            low=math.inf, high=math.inf))  # fmt: skip
+    forest = Forest(rows, "r")
+    assert math.isfinite(forest.reach)
+    assert len(forest.inline("k")) == 2
+
+
+def test_pooled_rows_come_first_and_older_records_are_named():
+    rows = [row(), replace(row(), scenario="(all)"), replace(row(), against="0001_a")]
+    ((name, found),) = grouped(rows)
+    assert name == EFFICIENCY.name
+    assert [label(each) for each in found] == ["all scenarios, pooled", "p50", "p50, since 0001_a"]
+    assert label(replace(row(), scenario="(all 2 from a.py::test_x[b])")).startswith("pooled: all 2 from")
+
+
+def test_a_row_against_an_older_record_is_drawn_only_where_it_did_not_pass():
+    old = replace(row(), against="0001_a")
+    slow = replace(old, verdict=Verdict.REGRESSED)
+    found = replace(dossiers.green(), rows=(row(), old, slow))
+    assert found.sampled == [row(), slow]
+
+
+# -------------------------------------------------------------------- findings
+
+
+def test_the_same_verdict_in_many_scenarios_is_said_once():
+    rows = [row(f"p{n}", Verdict.REGRESSED, worse=0.1, why=f"{n} % worse.") for n in range(3)]
+    rows += [row("x", Verdict.MISSING, None, worse=None, low=None, high=None, why="gone: run it.")]
+    one, other = findings(rows)
+    assert [len(one.rows), len(other.rows)] == [3, 1]
+    assert "record anew" in one.advice
+    assert one.reasons == ["0 % worse.", "1 % worse.", "2 % worse."]
+    assert (other.metric, other.advice) == ("whole scenario", "gone: run it.")
+
+
+def test_nothing_that_keeps_a_run_from_passing_is_left_out():
+    for make in dossiers.ALL.values():
+        found = make()
+        told = [each for finding in findings(found.notable) for each in finding.rows]
+        assert sorted(map(id, told)) == sorted(map(id, found.notable))
+        assert {each.verdict for each in found.rows if not each.optional} - {Verdict.PASS} == {
+            each.verdict for each in told
+        }
+
+
+# -------------------------------------------------------------------- times and workers
+
+
+def test_a_histogram_holds_every_visit_of_both_sides():
+    now, reference = measurement(seed=1), measurement(seed=2, workers=24)
+    times = Times(now, reference, "0001")
+    for each in times.histograms:
+        assert np.isclose(each.now.sum(), 1)
+        assert np.isclose(each.reference.sum(), 1)
+        assert len(each.edges) == len(each.now) + 1
+    assert {row[0] for row in times.sheet.rows} == set(now.seconds)
+    assert len(times.quantiles.rows) == 2 * len(now.seconds)
+
+
+def test_times_that_are_all_equal_can_be_drawn():
+    still = replace(measurement(), seconds={"warm": ((0.007,) * 4,) * 3, "floor": ((0.006,) * 4,) * 3})
+    assert Times(still, None).inline("k")
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(2.0, "s"), (2e-3, "ms"), (2e-6, "µs"), (2e-10, "ns")])
+def test_the_unit_of_an_arm_fits_its_times(seconds, unit):
+    still = replace(measurement(), seconds={"warm": ((seconds, seconds * 1.1),) * 3})
+    (found,) = Times(still, None).histograms
+    assert found.unit == unit
+
+
+def test_every_worker_is_a_dot_and_a_row():
+    now, reference = measurement(seed=1, workers=5), measurement(seed=2, workers=7)
+    workers = Workers(now, reference, (row(),), "0001")
+    assert len(workers.sheet.rows) == 12
+    assert "reuse efficiency pass" in workers.title
+    assert "not judged" in Workers(now, reference, (), "0001").title
+
+
+# -------------------------------------------------------------------- history
+
+
+def test_history_names_every_record_and_its_commit():
+    found = dossiers.green()
+    names = [stage.name for stage in stages(found)]
+    assert names == ["0001", "0002", NOW]
+    past = plots(found).past[0]
+    assert past.sheet.columns[1:] == ("#0001 (0101010)", "#0002 (0202020)", "#now (0123456)")
+
+
+def test_history_shows_the_change_since_the_oldest_record():
+    slow = dossiers.dossier(slower=1.2)
+    by_name = {past.metric.name: past for past in plots(slow).past}
+    warm = by_name["warm ttft"].pooled
+    assert warm[0] == 0
+    assert warm[-1] == pytest.approx(0.2, abs=0.03)
+    # Higher is better here, and still a loss is for the worse.
+    assert by_name["reuse efficiency"].pooled[-1] == pytest.approx(0.2, abs=0.03)
+    assert "worse than in 0001" in by_name["warm ttft"].title
+
+
+def test_a_count_is_drawn_only_where_it_ever_changed():
+    names = {past.metric.name for past in plots(dossiers.green()).past}
+    assert "bytes copied" not in names
+    (past,) = [past for past in plots(dossiers.dossier(copied=1)).past if past.metric.name == "bytes copied"]
+    assert past.title.endswith("changed in 2 of 2 scenarios")
+    assert past.inline("k")
+
+
+def test_history_compares_only_what_asks_for_the_same_and_times_only_of_the_same_machine():
+    first = dossiers.record(1, machine=samples.ELSEWHERE)
+    found = dossiers.dossier(history=(first, dossiers.record(2)))
+    counted = traces(stages(found), Exact)["bytes copied"][0].values
+    timed = traces(stages(found), Sampled)["speedup"][0].values
+    assert counted == (0, 0, 0)
+    assert timed[0] is None
+    assert None not in timed[1:]
+    other = dossiers.record(1)
+    changed = tuple(replace(each, fingerprint="beef") for each in other.latest.measurements)
+    section = replace(other.latest, measurements=changed)
+    found = dossiers.dossier(history=(other.holding(section), dossiers.record(2)))
+    assert traces(stages(found), Exact)["bytes copied"][0].values == (None, 0, 0)
+
+
+def test_a_wider_allowance_does_not_cut_the_history():
+    old = dossiers.record(1)
+    wider = replace(EFFICIENCY, allowance=0.02)
+    changed = tuple(
+        replace(each, metrics=tuple(wider if m == EFFICIENCY else m for m in each.metrics))
+        for each in old.latest.measurements
+    )
+    found = dossiers.dossier(history=(old.holding(replace(old.latest, measurements=changed)), dossiers.record(2)))
+    assert None not in traces(stages(found), Sampled)["reuse efficiency"][0].values
+
+
+def test_many_records_do_not_crowd_the_axis():
+    history = tuple(dossiers.record(number) for number in range(1, 13))
+    past = plots(dossiers.dossier(history=history)).past[0]
+    text = past.inline("k")[0]
+    shown = [f"00{number:02}" for number in range(1, 13) if f">00{number:02}<" in text]
+    assert shown[0] == "0001"
+    assert len(shown) == 4
+    assert len(past.sheet.columns) == 14
+
+
+def test_names_of_any_length_stay_in_their_column():
+    long = "x" * 300 + HOSTILE
+    forest = Forest((replace(row(), scenario=f"a.py::test_x[{long}]"),), "r")
+    for text in forest.inline("k"):
+        words = [element.text or "" for element in ElementTree.fromstring(text).iter("text")]
+        assert max(map(len, words)) < 60
+    assert long[:300] in forest.sheet.rows[0][0]
