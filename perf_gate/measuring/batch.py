@@ -39,9 +39,9 @@ class Batch:
         ]
         self._ask_all(turns, "open", details, take_costs)
 
-    def count(self, turns: Sequence[tuple[Worker, Case]], seeds: Sequence[int]) -> None:
+    def count(self, turns: Sequence[tuple[Worker, Evidence]], seeds: Sequence[int]) -> None:
         """Let each worker open, count and close the scenario beside it, all at the same time."""
-        opening = [opening_of(case, seed, 0) for (_, case), seed in zip(turns, seeds, strict=True)]
+        opening = [opening_of(evidence, seed, 0) for (_, evidence), seed in zip(turns, seeds, strict=True)]
         nothing: list[Mapping[str, object]] = [{} for _ in turns]
         self._ask_all(turns, "open", opening, take_costs)
         self._ask_all(turns, "count", nothing, lambda evidence: lambda _, answer: evidence.count(answer["exact"]))
@@ -65,17 +65,16 @@ class Batch:
 
     def _ask_all(
         self,
-        turns: Sequence[tuple[Worker, Case]],
+        turns: Sequence[tuple[Worker, Evidence]],
         ask: str,
         details: Sequence[Mapping[str, object]],
         take: Callable[[Evidence], Take],
     ) -> None:
         """Ask every worker about its scenario, then hear them all, also where one of them fails."""
         asked = []
-        for (worker, case), detail in zip(turns, details, strict=False):
-            evidence = case.of(worker.side)
+        for (worker, evidence), detail in zip(turns, details, strict=False):
             if evidence.invalid is None and worker in self.workers:
-                act = partial(worker.ask, ask, name=case.task.name, **detail)
+                act = partial(worker.ask, ask, name=evidence.task.name, **detail)
                 if self._guard(worker, evidence, act):
                     asked.append((worker, evidence))
         for worker, evidence in asked:
@@ -108,9 +107,11 @@ def take_costs(evidence: Evidence) -> Take:
     return lambda _, answer: evidence.costs(answer["cost"])
 
 
-def opening_of(case: Case, seed: int, warmups: int, plant: Mapping[str, float] | None = None) -> dict[str, object]:
+def opening_of(
+    evidence: Evidence, seed: int, warmups: int, plant: Mapping[str, float] | None = None
+) -> dict[str, object]:
     """What a worker must know to open the scenario."""
-    scenario = case.task.scenario
+    scenario = evidence.task.scenario
     kind = type(scenario)
     return {
         "module": kind.__module__,

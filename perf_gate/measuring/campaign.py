@@ -341,7 +341,7 @@ class Campaign:
         if not self._paired:
             yield from ((worker, rounds) for worker in self._shuffled(batch.workers))
             return
-        stint = stint_of(case)
+        stint = max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))
         turns = self._turns_of.setdefault(case.task.name, self._turns())
         for start in range(0, rounds, stint):
             for _ in self._sides:
@@ -364,7 +364,7 @@ class Campaign:
         left -= self._plan.passes * sum(case.round_seconds for case in waiting)
         for position, case in enumerate(waiting):
             share = left / (len(waiting) - position)
-            cost = max(case.round_seconds, 1e-6) * (1 + 1 / stint_of(case) if self._paired else 1)
+            cost = max(case.round_seconds, 1e-6)
             rounds = min(most, max(least, int(share / cost)))
             self._rounds[case.task.name] = rounds
             left -= rounds * cost
@@ -373,8 +373,3 @@ class Campaign:
         shuffled = list(items)
         self._random.shuffle(shuffled)
         return shuffled
-
-
-def stint_of(case: Case) -> int:
-    """Rounds that one side of a pair does in a row."""
-    return max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))

@@ -17,7 +17,7 @@ from perf_gate.records.record import files, load
 from perf_gate.records.section import RecordError
 
 INI = "gate_allowance"
-BESIDE_INI = "gate_against_allowance"
+AGAINST_INI = "gate_against_allowance"
 # They keep whole files from being collected.
 NARROWING = ("lf", "ignore", "ignore_glob")
 
@@ -35,9 +35,9 @@ def parse_allowance(line: str) -> tuple[str, float]:
 
 
 def allowed(metric: Metric, item: pytest.Item, allowances: Mapping[str, float], beside: Mapping[str, float]) -> Metric:
-    """The metric with the allowance of the ini file, or of the nearest marker, which outweighs it.
+    """The metric with the allowances of the ini file, or of the nearest marker, which outweighs it.
 
-    beside: allowances against a base in the same run. Raises pytest.UsageError for a marker that means nothing.
+    beside: those against a base in the same run. Raises pytest.UsageError for a marker that means nothing.
     """
     if not isinstance(metric, Sampled):
         return metric
@@ -84,13 +84,7 @@ def refuse_strange_marks(item: pytest.Item, metrics: Sequence[Metric]) -> None:
 
 
 def refuse_strange_lines(
-    allowances: Iterable[str],
-    tasks: Iterable[Task],
-    session: pytest.Session,
-    root: Path,
-    baselines: Path,
-    *,
-    ini: str = INI,
+    ini: str, allowances: Iterable[str], tasks: Iterable[Task], session: pytest.Session, *, root: Path, baselines: Path
 ) -> None:
     """Raise pytest.UsageError where the ini value `ini` names a sampled metric that neither a task nor a record has.
 

@@ -64,6 +64,7 @@ class Gatekeeper:
         self._recorded: list[str] = []
         self._refused: str | None = None
         self._kept: str | None = None
+        self._shown: list[str] = []
         self._report: Report | None = None
         self._untold: str | None = None
         self._waiting: list[Task] = []
@@ -78,6 +79,15 @@ class Gatekeeper:
     @property
     def _muted(self) -> bool:
         return self._config.get_verbosity() <= -2
+
+    def pytest_sessionstart(self) -> None:
+        """See to it that a report can be made, and that none of an earlier run is taken for this one's."""
+        if self._config.option.collectonly or hasattr(self._config, "workerinput"):
+            return
+        try:
+            self.settings.publication.prepare()
+        except ReportError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is going to be measured and judged, before the wait begins."""

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 import pytest
 
 from perf_gate.measuring.evidence import Task
-from perf_gate.session.allowance import BESIDE_INI, INI, refuse_strange_lines
+from perf_gate.session.allowance import AGAINST_INI, INI, refuse_strange_lines
 from perf_gate.session.selection import MARKER, Scope, place_of, scenarios_for, scope, tasks
 from perf_gate.session.settings import Settings
 from perf_gate.showing.report import Place
@@ -16,15 +16,13 @@ from perf_gate.showing.report import Place
 class Roster:
     """A plugin object: its pytest_* methods are hooks.
 
-    tasks: of all gate tests that were collected, by node id. places: where each is written, by name.
-    left_out: names of those that were deselected.
-    scope: what was asked for by path. All empty before collection.
+    tasks: of all gate tests that were collected, by node id. left_out: names of those that were deselected.
+    scope: what was asked for by path. places: where each is written, by name. All empty before collection.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Nothing is known before collection."""
         self.tasks: dict[str, Task] = {}
-        self.places: dict[str, Place] = {}
         self.left_out: list[str] = []
         self.scope = Scope()
         self.places: dict[str, Place] = {}
@@ -35,9 +33,6 @@ class Roster:
     def chosen(self, items: Iterable[pytest.Item]) -> dict[str, Task]:
         """The tasks of those gate tests that are among `items`, by node id, in their order."""
         return {item.nodeid: self.tasks[item.nodeid] for item in items if item.nodeid in self.tasks}
-
-    def _tested(self, items: Iterable[pytest.Item]) -> list[tuple[pytest.Item, Task]]:
-        return [(item, self.tasks[item.nodeid]) for item in items if item.nodeid in self.tasks]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise a test with the scenarios of its marker."""
@@ -61,9 +56,13 @@ class Roster:
             raise pytest.UsageError(self._usage[0])
         settings = self._settings
         self.tasks = tasks(items, settings.root, settings.allowances, settings.against_allowances)
-        self.places = {task.name: place_of(item, settings.root) for item, task in self._tested(items)}
-        for ini, lines in ((INI, settings.allowances), (BESIDE_INI, settings.against_allowances)):
-            refuse_strange_lines(lines, self.tasks.values(), session, settings.root, settings.baselines, ini=ini)
+        self.places = {
+            self.tasks[item.nodeid].name: place_of(item, settings.root) for item in items if item.nodeid in self.tasks
+        }
+        for ini, allowances in ((INI, settings.allowances), (AGAINST_INI, settings.against_allowances)):
+            refuse_strange_lines(
+                ini, allowances, self.tasks.values(), session, root=settings.root, baselines=settings.baselines
+            )
         self.scope = scope(self._config, settings.root)
         names = {id(item.fixturenames): item.fixturenames for item in items if item.nodeid in self.tasks}  # type: ignore[attr-defined]
         for each in names.values():

@@ -220,7 +220,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
     parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
     parser.addini(
-        allowance.BESIDE_INI,
+        allowance.AGAINST_INI,
         "Lines 'metric name = 0.01': allowances against a base in the same run.",
         type="linelist",
     )
@@ -312,6 +312,7 @@ def settings(config: pytest.Config) -> Settings:
     least, most = option("gate_workers") or usual
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
+    policy = Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks))
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -328,14 +329,15 @@ def settings(config: pytest.Config) -> Settings:
             plant=option("gate_plant"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
-        policy=Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks)),
+        policy=policy,
         allowances=_allowances(config, allowance.INI),
-        samples=_path(config, "gate_samples"),
-        rows=_path(config, "gate_rows"),
-        summary=_path(config, "gate_summary"),
+        samples=_beside(config, "gate_samples"),
+        publication=Publication(_beside(config, "gate_report"), _beside(config, "gate_plots"), policy.alpha),
+        rows=_beside(config, "gate_rows"),
+        summary=_beside(config, "gate_summary"),
         annotate=option("gate_annotate"),
         against=_against(config, root),
-        against_allowances=_allowances(config, allowance.BESIDE_INI),
+        against_allowances=_allowances(config, allowance.AGAINST_INI),
     )
     _refuse_untold_plant(found)
     if found.asks:

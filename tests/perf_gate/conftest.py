@@ -35,17 +35,6 @@ def synthetic(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
 
 
 @pytest.fixture
-def versioned(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project under git with one commit, whose temporary folders are its own."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for name in list(os.environ):
-        if name.startswith(("PYTEST_", "GIT_", "GITHUB_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("TMPDIR", str(pytester.path / "tmp"))
-    return Project(pytester)
-
-
-@pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in list(os.environ):
@@ -73,3 +62,14 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
     suite.commit()
     suite.forget()
     return suite
+
+
+@pytest.fixture
+def versioned(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project under git with one commit, whose temporary folders are its own."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in list(os.environ):
+        if name.startswith(("PYTEST_", "GIT_", "GITHUB_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TMPDIR", str(pytester.path / "tmp"))
+    return Project(pytester)
