@@ -72,19 +72,19 @@ def _results(asked: argparse.Namespace, model: str, console: Console) -> Results
 
 def _show(answers: Answers, console: Console) -> None:
     table = Table(title=answers.model, title_justify="left")
-    for name in ("prefix", "cold", "warm", "speedup", "attainable", "FLOPs", "saved", "TPOT", "memory"):
+    for name in ("prefix", "cold ms", "warm ms", "speedup", "attainable", "FLOPs", "saved", "TPOT", "MiB"):
         table.add_column(name, justify="right")
     for prefix in answers.prefixes:
         table.add_row(
             f"{prefix.prefix_tokens}",
-            f"{1e3 * prefix.cold_s:.1f} ms",
-            f"{1e3 * prefix.warm_s:.1f} ms",
+            f"{1e3 * prefix.cold_s:.1f}",
+            f"{1e3 * prefix.warm_s:.1f}",
             f"{prefix.speedup.value:.2f}×",
             f"{prefix.attainable.value:.2f}×",
             f"{prefix.theoretical:.1f}×",
             f"{100 * prefix.saved.value:.0f} %",
             f"{prefix.tpot.value:.3f}×",
-            f"{prefix.kept_bytes / 2**20:.1f} MiB",
+            f"{prefix.kept_bytes / 2**20:.1f}",
         )
     console.print(table)
     found = answers.break_even

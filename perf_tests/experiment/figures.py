@@ -56,6 +56,14 @@ def svg(figure: Figure) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
+def png(figure: Figure) -> bytes:
+    """For viewers that show no SVG."""
+    image = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(image, format="png", dpi=80, metadata={"Software": None})
+    return image.getvalue()
+
+
 def _figure(title: str, columns: int = 1, width: float = 8.0, height: float = 4.6) -> tuple[Figure, list[Axes]]:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -74,7 +82,7 @@ def _bars(spreads: Sequence[Spread], scale: float = 1.0) -> list[list[float]]:
 def ttft(results: Results, answers: Answers) -> Figure:
     """TTFT against suffix length, one panel for each length of prefix."""
     figure, panels = _figure(
-        f"{answers.model}: time to first token by length of prefix and suffix", len(answers.prefixes), 11.0
+        f"{answers.model}: time to first token by length of prefix and suffix", len(answers.prefixes), 11.0, 4.2
     )
     for axes, prefix in zip(panels, answers.prefixes, strict=True):
         for arm, look in _ARMS.items():
@@ -86,8 +94,8 @@ def ttft(results: Results, answers: Answers) -> Figure:
             )
         axes.set_title(f"prefix {prefix.prefix_tokens} tokens", fontsize="medium")
         axes.set_yscale("log")
+        axes.set_xlabel("suffix (tokens)")
     panels[0].set_ylabel("time to first token (ms, logarithmic)")
-    figure.supxlabel("suffix (tokens)", fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
@@ -218,9 +226,9 @@ def output(_results: Results, answers: Answers) -> Figure:
             seconds = [getattr(point, f"{arm}_s") for point in points]
             axes.plot([point.output_tokens for point in points], seconds, **_ARMS[arm])
         axes.set_title(f"prefix {prefix} tokens", fontsize="medium")
-        axes.set_ylim(bottom=0)
+        axes.set_xlabel("output tokens")
+    panels[0].set_ylim(0, 1.05 * max(point.cold_s for point in answers.outputs))
     panels[0].set_ylabel("latency (s)")
-    figure.supxlabel("output tokens", fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 

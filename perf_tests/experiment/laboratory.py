@@ -34,7 +34,11 @@ class Laboratory:
         self.engine = PrefixCacheEngine(load(options.model))
         self._script = Script(options, steps)
         self._series = {step.number: step for step in steps if step.turn}
-        self._hot: int | None = None  # tokens of the prefix that the latest hit was on
+        self._room: dict[tuple[str, int], int] = {}  # tokens behind a prefix that the requests of a part need
+        for step in steps:
+            needed = step.suffix + step.reads[-1]
+            self._room[step.part, step.prefix] = max(needed, self._room.get((step.part, step.prefix), 0))
+        self._hot: tuple[str, int] | None = None  # part and prefix of the latest hit
         self._latest: Step | None = None
         self._warm_up(steps[0])
 
@@ -82,10 +86,10 @@ class Laboratory:
                 arm=step.arms[position],
                 position=position,
                 output_tokens=read,
-                ttft_s=answer.ttft,
-                tpot_s=(answer.seconds[read - 1] - answer.ttft) / (read - 1) if read > 1 else None,
-                latency_s=answer.seconds[read - 1],
-                total_s=answer.total if read == last else None,
+                ttft_s=_kept(answer.ttft),
+                tpot_s=_kept((answer.seconds[read - 1] - answer.ttft) / (read - 1)) if read > 1 else None,
+                latency_s=_kept(answer.seconds[read - 1]),
+                total_s=_kept(answer.total) if read == last else None,
                 reused_tokens=answer.reused,
                 stored_bytes=kept.stored if read == last else None,
                 copied_bytes=kept.copied if read == last else None,
@@ -104,17 +108,23 @@ class Laboratory:
                 for turn in range(1, step.turn):  # what a stop has cut off
                     self.engine.complete(self._script.prompt(self._series[step.number - step.turn + turn]))
             return
-        if step.prefix and step.prefix != self._hot:
-            self.engine.complete(self._script.heating(step.prefix)[:-1])
-            self.engine.complete(self._script.heating(step.prefix))
-        self._hot = step.prefix
+        wanted = step.part, step.prefix
+        if step.prefix and wanted != self._hot:
+            # In a buffer that is large enough for all requests of the part: a larger one would begin cold.
+            self.engine.complete(self._script.heating(step.prefix, self._room[wanted]))
+        self._hot = wanted
         if "floor" in step.arms:
-            self.engine.floor(self._script.heating(step.prefix), step.prefix)
+            self.engine.floor(self._script.heating(step.prefix, 1), step.prefix)
 
     def _warm_up(self, step: Step) -> None:
         """What is built once in a process is nobody's time to first token."""
-        prompt = self._script.heating(step.prefix)
+        prompt = self._script.heating(step.prefix, step.suffix)
         self.engine.complete(prompt, new_tokens=2, reuse=False)
         self.engine.complete(prompt, new_tokens=2)
         self.engine.complete(prompt, new_tokens=2)
         self.engine.start_over()
+
+
+def _kept(seconds: float) -> float:
+    """As the file keeps it, so that it is the same before and after a stop."""
+    return round(seconds, 9)

@@ -25,7 +25,7 @@ class Script:
             prompts = Prompts(options.model, options.seed)
             self._text = prompts.prefix(max(step.prefix for step in steps))
             self._suffixes = [self._fresh(prompts, step.suffix) for step in steps]
-            self._heater = self._fresh(prompts, 1)
+            self._heater = self._fresh(prompts, max(step.suffix + step.reads[-1] for step in steps))
         except (ValueError, LookupError) as error:
             raise ExperimentError(
                 f"{options.model}: {error}. Ask for shorter prefixes (--prefixes) or for fewer prompts (--prompts)"
@@ -35,9 +35,9 @@ class Script:
         """Prefix and suffix."""
         return np.concatenate([self._text[: step.prefix], self._suffixes[self._steps[step.key]]])
 
-    def heating(self, prefix: int) -> Tokens:
-        """A prompt that stores a prefix and makes it hot."""
-        return np.concatenate([self._text[:prefix], self._heater])
+    def heating(self, prefix: int, further: int) -> Tokens:
+        """A prompt that makes a prefix hot, with room for `further` tokens behind it."""
+        return np.concatenate([self._text[:prefix], self._heater[:further]])
 
     def _fresh(self, prompts: Prompts, length: int) -> Tokens:
         # Not even with a token of the text: it might be the one that goes on there.
