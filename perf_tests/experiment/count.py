@@ -8,10 +8,9 @@ import numpy as np
 
 from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
 from perf_tests.experiment.options import Options
-from perf_tests.ledger import calls_of
+from perf_tests.ledger import allocations_of, calls_of
 from perf_tests.model import kv_bytes_per_token, load
 from perf_tests.prompts import Prompts
-from perf_tests.scenarios.memory import PrefixMemory
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,26 @@ class Count:
 
 def count(options: Options, prefix: int) -> Count:
     """Count one prefix; the suffix is half-way between the shortest and the longest."""
-    memory = PrefixMemory(options.model, prefix)
-    memory.open()
-    bytes_of = memory.count()
-    memory.close()
     engine, prompts = PrefixCacheEngine(load(options.model)), Prompts(options.model, options.seed)
     suffix = sum(options.suffixes) // 2
-    prompt = np.concatenate([prompts.prefix(prefix), prompts.fresh(suffix)])
+    shared = prompts.prefix(prefix)
+    prompt = np.concatenate([shared, prompts.fresh(suffix)])
+
+    def store() -> None:
+        engine.complete(shared)
+        engine.cache.drop_idle_buffers()  # memory that may be taken back at any time is not what a prefix takes
+
+    store()  # what is built once in a process
+    stored = engine.cache.counters().stored_bytes_live
+    engine.start_over()
+    kept = allocations_of(store).kept
     engine.floor(prompt, prefix)  # computes the prefix, which is nobody's hit
     return Count(
         prefix,
         suffix,
         prefix * kv_bytes_per_token(options.model),
-        int(bytes_of["KV bytes stored"]),
-        int(bytes_of["bytes kept alive"]),
+        stored,
+        kept,
         calls_of(engine.model, lambda: engine.complete(prompt, reuse=False)).flops,
         calls_of(engine.model, lambda: engine.floor(prompt, prefix)).flops,
     )

@@ -227,7 +227,7 @@ def output(_results: Results, answers: Answers) -> Figure:
             axes.plot([point.output_tokens for point in points], seconds, **_ARMS[arm])
         axes.set_title(f"prefix {prefix} tokens", fontsize="medium")
         axes.set_xlabel("output tokens")
-    panels[0].set_ylim(0, 1.05 * max(point.cold_s for point in answers.outputs))
+    panels[0].set_ylim(0, 1.05 * max(max(point.cold_s, point.warm_s) for point in answers.outputs))
     panels[0].set_ylabel("latency (s)")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -48,7 +48,8 @@ def executed(source: Path, environment: Mapping[str, str] | None = None) -> Any:
     client = nbclient.NotebookClient(
         notebook, timeout=_TIMEOUT, record_timing=False, resources={"metadata": {"path": str(ROOT)}}
     )
-    with _environment({"PYTHONPATH": str(ROOT), **(environment or {})}):
+    quiet = "ignore:IProgress not found"  # a bar of transformers; its warning would carry paths of this machine
+    with _environment({"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": quiet, **(environment or {})}):
         logging.getLogger("traitlets").setLevel(logging.ERROR)
         try:
             client.execute()

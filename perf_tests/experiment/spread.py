@@ -24,7 +24,9 @@ class Spread:
 
 def median(values: Sequence[float]) -> Spread:
     """The median of `values`. Raises ValueError for none."""
-    return resampled(lambda chosen: float(np.median(chosen)), np.asarray(values, dtype=np.float64))
+    known = np.asarray(values, dtype=np.float64)
+    choices = _choices(len(known))
+    return _spread(float(np.median(known)), np.median(known[choices], axis=1))
 
 
 def resampled(figure: Callable[[Values], float], values: Values) -> Spread:
@@ -32,9 +34,17 @@ def resampled(figure: Callable[[Values], float], values: Values) -> Spread:
 
     Raises ValueError for n = 0.
     """
-    if not len(values):
+    choices = _choices(len(values))
+    return _spread(figure(values), np.asarray([figure(values[rows]) for rows in choices]))
+
+
+def _choices(n: int) -> npt.NDArray[np.int64]:
+    """Indices [resamples, n]."""
+    if not n:
         raise ValueError("there is nothing to take a figure of")
-    random = np.random.default_rng(0)
-    chosen = random.integers(0, len(values), (_RESAMPLES, len(values)))
-    low, high = np.nanquantile([figure(values[rows]) for rows in chosen], [0.025, 0.975])
-    return Spread(figure(values), float(low), float(high))
+    return np.random.default_rng(0).integers(0, n, (_RESAMPLES, n))
+
+
+def _spread(value: float, found: Values) -> Spread:
+    low, high = np.nanquantile(found, [0.025, 0.975])
+    return Spread(value, float(low), float(high))
