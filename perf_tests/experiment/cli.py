@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -71,7 +72,7 @@ def _results(asked: argparse.Namespace, model: str, console: Console) -> Results
 
 
 def _show(answers: Answers, console: Console) -> None:
-    table = Table(title=answers.model, title_justify="left")
+    table = Table(title=answers.model, title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("prefix", "cold ms", "warm ms", "speedup", "attainable", "FLOPs", "saved", "TPOT", "MiB"):
         table.add_column(name, justify="right")
     for prefix in answers.prefixes:
