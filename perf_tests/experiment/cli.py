@@ -73,7 +73,7 @@ def _results(asked: argparse.Namespace, model: str, console: Console) -> Results
 
 def _show(answers: Answers, console: Console) -> None:
     table = Table(title=answers.model, title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("prefix", "cold ms", "warm ms", "speedup", "attainable", "FLOPs", "saved", "TPOT", "MiB"):
+    for name in ("prefix", "cold ms", "warm ms", "speedup", "at best", "FLOPs", "saved", "TPOT", "MiB"):
         table.add_column(name, justify="right")
     for prefix in answers.prefixes:
         table.add_row(

@@ -1,6 +1,6 @@
 """What has been measured so far: NAME.csv with a row per reading, NAME.json with counts, origin and answers.
 
-Both are replaced whole after every step, so that a stop at any time leaves all finished steps and no half of one.
+Either is replaced whole, after every step, so that a stop at any time leaves all finished steps and no half of one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class Results:
         Raises ExperimentError where they were made with anything else, or hold what `steps` cannot have left.
         """
         results = cls(folder, str(origin.made_with["model"]))
-        if results.json.exists() or results.csv.exists():
-            results._read()
+        if results.csv.exists() or results.json.exists():
+            results._read_head()
             results._require_same(origin.made_with)
-            results._require_whole(steps)
+            if results.csv.exists():  # where the very first rows were not written any more, there are none
+                results._read_rows()
+                results._require_whole(steps)
             return results
         results.head = {
             "schema": SCHEMA,
@@ -55,14 +57,15 @@ class Results:
             "dirty": origin.dirty,
             "steps": len(steps),
         }
-        results._save()
+        results._save_head()
         return results
 
     @classmethod
     def stored(cls, folder: Path, model: str) -> Results:
         """Those that lie in `folder`, to look at, whatever made them. Raises ExperimentError where there are none."""
         results = cls(folder, model)
-        results._read()
+        results._read_head()
+        results._read_rows()
         return results
 
     @property
@@ -83,40 +86,48 @@ class Results:
     def append(self, readings: Iterable[Reading]) -> None:
         """Keep what one whole step has left."""
         self.readings += readings
-        self._save()
+        self._save_rows()
 
     def count(self, count: Count) -> None:
         """Keep one count."""
         self.counts.append(count)
-        self._save()
+        self._save_head()
 
     def conclude(self, answers: Mapping[str, Any]) -> None:
         """Keep the answers beside what they were found from."""
         self.head["answers"] = dict(answers)
-        self._save()
+        self._save_head()
 
     # ---- files -------------------------------------------------------------------------------------------------
 
-    def _save(self) -> None:
+    def _save_head(self) -> None:
+        head = {**self.head, "counts": [asdict(count) for count in self.counts]}
+        self._write(json.dumps(head, indent=1) + "\n", self.json)
+
+    def _save_rows(self) -> None:
         rows = io.StringIO()
         writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(reading.row() for reading in self.readings)
-        head = {**self.head, "counts": [asdict(count) for count in self.counts]}
+        self._write(rows.getvalue(), self.csv)
+
+    @staticmethod
+    def _write(text: str, file: Path) -> None:
         try:
-            # The origin first: rows that nobody knows the origin of would be worthless.
-            write(json.dumps(head, indent=1) + "\n", self.json, overwrite=True)
-            write(rows.getvalue(), self.csv, overwrite=True)
+            write(text, file, overwrite=True)
         except RecordError as error:
             raise ExperimentError(str(error)) from error
 
-    def _read(self) -> None:
-        for file in (self.json, self.csv):
-            if not file.exists():
-                raise ExperimentError(
-                    f"{file} is not there: {self.model} has not been measured into this folder, or half of its results "
-                    f"was removed. Measure with: python -m perf_tests.experiment {self.model} --out {file.parent}"
-                )
+    def _require(self, file: Path) -> None:
+        if not file.exists():
+            raise ExperimentError(
+                f"{file} is not there: {self.model} has not been measured into this folder, or half of its results "
+                f"was removed. Measure with: python -m perf_tests.experiment {self.model} --out {file.parent}; rows "
+                f"whose origin nobody knows ({self.csv.name} without {self.json.name}) have to be deleted first."
+            )
+
+    def _read_head(self) -> None:
+        self._require(self.json)
         try:
             self.head = json.loads(self.json.read_text(encoding="utf-8"))
             if self.head["schema"] != SCHEMA:
@@ -125,6 +136,9 @@ class Results:
             _ = self.head["steps"], self.head["commit"], self.made_with["model"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ExperimentError(f"{self.json} cannot be read ({error!r}). {self._begin_anew}") from error
+
+    def _read_rows(self) -> None:
+        self._require(self.csv)
         try:
             with self.csv.open(encoding="utf-8", newline="") as lines:
                 rows = csv.DictReader(lines, strict=True)

@@ -32,6 +32,9 @@ def test_what_was_written_is_read(folder: Path, options: Options, measured: Resu
     assert again.counts == measured.counts
     text = again.csv.read_bytes(), again.json.read_bytes()
     again.append([])
+    again.conclude({})
+    again.head.pop("answers")
+    again._save_head()
     assert (again.csv.read_bytes(), again.json.read_bytes()) == text
 
 
@@ -117,11 +120,17 @@ def test_rows_that_are_none_are_refused_with_their_line(
         resume(folder, options)
 
 
-@pytest.mark.parametrize("lost", ["csv", "json"])
-def test_half_of_the_results_is_none(folder: Path, options: Options, lost: str) -> None:
-    (folder / f"tiny-grouped.{lost}").unlink()
-    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.{lost} is not there"):
+def test_rows_of_unknown_origin_are_refused(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.json").unlink()
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.json is not there.*origin nobody knows"):
         resume(folder, options)
+
+
+def test_a_stop_before_the_first_row_leaves_nothing_to_refuse(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.csv").unlink()
+    assert resume(folder, options).readings == []
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.csv is not there"):
+        Results.stored(folder, options.model)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', '{"schema": 2}'])
