@@ -30,7 +30,7 @@ class Options:
     output_tokens: int = 8
     share_tokens: int = 256
     shares: tuple[int, ...] = (0, 8, 16, 32, 64, 128, 192, 240)
-    share_repeats: int = 5
+    share_repeats: int = 6
     sharing: int = 20
     sharing_prefix: int = 200
     series: int = 2

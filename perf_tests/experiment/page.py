@@ -115,7 +115,7 @@ def _break_even(results: Results, answers: Answers) -> str:
     found = answers.break_even
     ends = answers.prefixes[0], answers.prefixes[-1]
     repeats = [
-        f"{'never pays' if count is None else f'{count} repeat' + 's' * (count > 1)} ({prefix.prefix_tokens} tokens)"
+        f"{'no' if count is None else count} hit{'s' * (count is None or count > 1)} on {prefix.prefix_tokens} tokens"
         for count, prefix in zip(found.repeats, ends, strict=True)
     ]
     return (
@@ -124,8 +124,8 @@ def _break_even(results: Results, answers: Answers) -> str:
         f"[{1e3 * found.storing_s.low:.1f}, {1e3 * found.storing_s.high:.1f}] to one without a cache, which is "
         f"{100 * found.storing_s.value / found.cold_s:.1f} %. A shared part of "
         f"{100 * found.share.value:.1f} % of the prompt [{100 * found.share.low:.1f}, {100 * found.share.high:.1f}], "
-        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens, wins that back within the same request. A whole "
-        f"prefix that was stored for nothing is paid for after: {', '.join(repeats)}."
+        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens, wins that back within the same request. Storing "
+        f"for later requests is paid back, even at the upper end, by {' and '.join(repeats)}."
     )
 
 

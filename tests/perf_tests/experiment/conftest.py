@@ -17,7 +17,7 @@ def options() -> Options:
     return Options(
         "tiny-grouped",
         prompts=4,
-        prefixes=(8, 24),
+        prefixes=(8, 250),  # with its suffix, the longer one needs a larger buffer than alone
         suffixes=(3, 6),
         output_tokens=3,
         share_tokens=16,

@@ -30,7 +30,7 @@ def test_stored_results_are_answered_and_drawn(folder: Path, capsys: pytest.Capt
     assert "3 requests that share a prefix" in " ".join(shown.split())
     assert {file.stem for file in folder.glob("*.svg")} == {f"tiny-grouped-{name}" for name in PLOTS}
     answers = json.loads((folder / "tiny-grouped.json").read_text(encoding="utf-8"))["answers"]
-    assert [prefix["prefix_tokens"] for prefix in answers["prefixes"]] == [8, 24]
+    assert [prefix["prefix_tokens"] for prefix in answers["prefixes"]] == [8, 250]
 
 
 def test_options_become_what_is_measured(folder: Path, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,10 +41,10 @@ def test_options_become_what_is_measured(folder: Path, options: Options, monkeyp
         return Results.stored(out, options.model)
 
     monkeypatch.setattr(cli, "run", run)
-    words = "tiny-grouped --prompts 4 --prefixes 8 24 --suffixes 3 6 --output-tokens 3 --share-repeats 2 --sharing 3 "
+    words = "tiny-grouped --prompts 4 --prefixes 8 250 --suffixes 3 6 --output-tokens 3 --share-repeats 2 --sharing 3 "
     words += "--series 2 --long-output 6 --seed 0 --threads 1"
     assert cli.main([*words.split(), "--out", str(folder)]) == 0
-    assert asked == [Options("tiny-grouped", 4, (8, 24), (3, 6), 3, share_repeats=2, sharing=3, long_output=6)]
+    assert asked == [Options("tiny-grouped", 4, (8, 250), (3, 6), 3, share_repeats=2, sharing=3, long_output=6)]
 
 
 def test_unfinished_results_are_not_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

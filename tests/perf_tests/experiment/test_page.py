@@ -35,7 +35,7 @@ def test_a_page_is_filled_and_filled_again(measured: Results, tmp_path: Path) ->
     page.write_text("before\n<!-- figures: memory -->\nold\n<!-- end of figures -->\nafter\n", encoding="utf-8")
     fill(page, [measured])
     once = page.read_text(encoding="utf-8")
-    assert "| 24 | 12,288 | 12,288 | 12,288 | 0.01 |" in once
+    assert "| 250 | 128,000 | 128,000 | 128,000 | 0.12 |" in once
     assert once.startswith("before\n")
     assert once.endswith("\nafter\n")
     assert "old" not in once

@@ -42,7 +42,7 @@ def test_what_was_written_is_read(folder: Path, options: Options, measured: Resu
     ("change", "words"),
     [
         ({"output_tokens": 4}, r"output_tokens: 3 there, 4 now"),
-        ({"prefixes": (8, 25)}, r"prefixes: '8 24' there, '8 25' now"),
+        ({"prefixes": (8, 251)}, r"prefixes: '8 250' there, '8 251' now"),
         ({"seed": 1}, r"seed: 0 there, 1 now"),
     ],
 )
@@ -147,4 +147,4 @@ def test_a_hub_name_makes_a_file_name(tmp_path: Path) -> None:
 def test_the_head_says_what_the_rows_were_made_with(folder: Path, options: Options) -> None:
     head = json.loads((folder / "tiny-grouped.json").read_text(encoding="utf-8"))
     assert set(options.described()) | {"code", "software", "machine"} == set(head["made_with"])
-    assert head["made_with"]["prefixes"] == "8 24"
+    assert head["made_with"]["prefixes"] == "8 250"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from perf_gate import InvalidPremise
+from perf_tests.engine import Completion, Prompt
 from perf_tests.experiment.laboratory import Laboratory
 from perf_tests.experiment.options import Options
 from perf_tests.experiment.plan import Part, Step, plan
@@ -103,5 +105,18 @@ def test_a_cache_that_misses_is_no_slow_result(
         lambda self, namespace, tokens: match(self, Namespace(f"{len(tokens)}"), tokens[:0]),
     )
     monkeypatch.setattr(RadixTree, "insert", lambda self, *_: (self.match(Namespace(""), _[1]).node, 0))
-    with pytest.raises(InvalidPremise, match=r"prompt 0: warm reused 0 of \d+ prompt tokens, expected (8|24)"):
+    with pytest.raises(InvalidPremise, match=r"prompt 0: warm reused 0 of \d+ prompt tokens, expected (8|250)"):
         Laboratory(options, plan(options)).make(plan(options)[0])
+
+
+def test_a_wrong_answer_is_no_fast_result(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory = Laboratory(options, plan(options))
+    complete = laboratory.engine.complete
+
+    def wrong(prompt: Prompt, *, new_tokens: int = 1, reuse: bool = True) -> Completion:
+        answer = complete(prompt, new_tokens=new_tokens, reuse=reuse)
+        return answer if answer.logits is None or not reuse else replace(answer, logits=answer.logits + 1)
+
+    monkeypatch.setattr(laboratory.engine, "complete", wrong)
+    with pytest.raises(InvalidPremise, match=r"prompt 0: \w+ against \w+: logits differ by 1"):
+        laboratory.make(plan(options)[0])
