@@ -82,8 +82,12 @@ def test_prompts_share_their_prefix_and_not_one_token_more(options: Options) -> 
     steps = plan(options)
     script = Script(options, steps)
     prompts = [script.prompt(step) for step in steps]
+    longest = max(steps, key=lambda step: step.prefix)
+    text = script.prompt(longest)[: longest.prefix]
     for index, (step, prompt) in enumerate(zip(steps, prompts, strict=True)):
         assert len(prompt) == step.prefix + step.suffix
+        assert (prompt[: step.prefix] == text[: step.prefix]).all()
+        assert prompt[step.prefix] not in text
         others = [*prompts[:index], *prompts[index + 1 :], script.heating(step.prefix, 4)]
         for other in others:
             length = min(len(prompt), len(other))
