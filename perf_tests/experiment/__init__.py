@@ -1,0 +1,1 @@
+"""What prefix caching gains and what it costs on one machine: measured, kept, answered and drawn."""

@@ -1,0 +1,60 @@
+"""What results were made with. Results of two origins are never mixed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf_gate.records.provenance import provenance
+from perf_tests.experiment.options import Options, Value
+
+ROOT = Path(__file__).parents[2]
+# Neither answers nor plots change what was measured: they may be improved without measuring anew.
+_AFTERWARDS = ("answers.py", "cli.py", "figures.py", "kv_size.py", "notebook.py", "page.py", "progress.py", "spread.py")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """made_with: what has to be the same for two readings to stand in one table. commit: for the reader only."""
+
+    made_with: Mapping[str, Value]
+    commit: str
+    dirty: bool
+
+
+def origin(options: Options) -> Origin:
+    """Of a run that begins here and now."""
+    found = provenance(ROOT, threads=options.threads, besides=("baselines", "docs"))
+    return Origin(
+        made_with={
+            **options.described(),
+            "code": digest(measuring()),
+            "software": f"Python {found.versions['python']}, {found.software}",
+            "machine": found.machine,
+        },
+        commit=found.commit,
+        dirty=found.dirty,
+    )
+
+
+def measuring() -> list[Path]:
+    """Every file that a measurement goes through, and some more."""
+    here = Path(__file__).parent
+    files = [*(ROOT / "prefix_cache").rglob("*.py"), *(ROOT / "perf_tests").rglob("*.py")]
+    files += (ROOT / "perf_tests").rglob("*.txt")
+    return sorted(
+        file
+        for file in files
+        if not file.name.startswith("test_") and not (file.parent == here and file.name in _AFTERWARDS)
+    )
+
+
+def digest(files: Iterable[Path]) -> str:
+    """Short name of what stands in `files` and what they are called."""
+    sums = hashlib.sha256()
+    for file in files:
+        sums.update(f"{file.relative_to(ROOT).as_posix()}\n".encode())
+        sums.update(hashlib.sha256(file.read_bytes()).digest())
+    return sums.hexdigest()[:16]

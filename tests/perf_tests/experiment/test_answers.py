@@ -1,0 +1,146 @@
+"""Answers from readings whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perf_tests.experiment.answers import Answers, answer
+from perf_tests.experiment.count import Count
+from perf_tests.experiment.plan import Part
+from perf_tests.experiment.reading import Reading
+from perf_tests.experiment.results import Results
+from perf_tests.experiment.spread import median, resampled
+
+STORING = 0.004  # s, lost by a request that finds nothing
+PER_TOKEN, PASS = 0.001, 0.01  # s
+CALM = {"cold": 1.0, "warm": 1.0, "floor": 0.98}
+
+
+def reading(part: Part, number: int, arm: str, prefix: int, suffix: int, *, turn: int = 0, tokens: int = 1,
+            slower: float = 1.0) -> Reading:  # fmt: skip
+    stored = 0 if turn == 1 else prefix
+    computed = prefix + suffix if arm == "cold" else prefix + suffix - stored
+    ttft = CALM[arm] * slower * (PASS + PER_TOKEN * computed)
+    latency = ttft + (tokens - 1) * 0.05
+    return Reading(
+        model="planted",
+        part=part.value,
+        number=number,
+        turn=turn,
+        prefix_tokens=prefix,
+        suffix_tokens=suffix,
+        arm=arm,
+        position=0,
+        output_tokens=tokens,
+        ttft_s=ttft,
+        tpot_s=0.05 if tokens > 1 else None,
+        latency_s=latency,
+        total_s=latency + (STORING if arm == "warm" else 0.0),
+        reused_tokens=None,
+        stored_bytes=None,
+        copied_bytes=0 if arm == "warm" else None,
+    )
+
+
+def planted(noise: float = 0.0) -> Results:
+    random = np.random.default_rng(0)
+    results = Results(Path("nowhere"), "planted")
+    results.counts = [
+        Count(prefix, 10, 100 * prefix, 100 * prefix, 100 * prefix, prefix + 10, 10) for prefix in (50, 100)
+    ]
+    for number in range(40):
+        slower = 1 + noise * random.standard_normal()  # a slow moment hits all arms of a prompt
+        results.readings += [
+            reading(
+                Part.PROMPT, number, arm, (50, 100)[number % 2], 10, tokens=1 if arm == "floor" else 5, slower=slower
+            )
+            for arm in CALM
+        ]
+    for number in range(30):
+        share = (0, 10, 20, 40, 80)[number % 5]
+        results.readings += [reading(Part.SHARE, number, arm, share, 100 - share) for arm in ("cold", "warm")]
+    for number in range(10):
+        results.readings += [
+            reading(Part.SHARING, number, arm, 50, 10, turn=number % 5 + 1) for arm in ("cold", "warm")
+        ]
+    for tokens in (1, 10, 100):
+        results.readings += [reading(Part.OUTPUT, 0, arm, 50, 10, tokens=tokens) for arm in ("cold", "warm")]
+    return results
+
+
+@pytest.fixture(scope="module")
+def found() -> Answers:
+    return answer(planted())
+
+
+def test_ratios_are_those_that_were_planted(found: Answers) -> None:
+    short, long = found.prefixes
+    assert (short.prompts, long.prompts) == (20, 20)
+    assert short.speedup.value == pytest.approx(0.07 / 0.02)
+    assert long.speedup.value == pytest.approx(0.12 / 0.02)
+    assert long.attainable.value == pytest.approx(0.12 / 0.02 / 0.98)
+    assert long.efficiency.value == pytest.approx(0.98)
+    assert long.saved.value == pytest.approx(1 - 0.02 / 0.12)
+    assert long.theoretical == 11
+    assert long.tpot.value == 1
+    assert long.formula_bytes == 10_000
+
+
+def test_a_slow_moment_moves_no_ratio() -> None:
+    noisy = answer(planted(noise=0.2))
+    assert noisy.prefixes[0].speedup.value == pytest.approx(0.07 / 0.02)
+    assert noisy.prefixes[0].cold_s != pytest.approx(0.07, rel=1e-3)
+
+
+def test_it_breaks_even_where_the_saving_equals_what_storing_costs(found: Answers) -> None:
+    even = found.break_even
+    assert even.prompt_tokens == 100
+    assert even.storing_s.value == pytest.approx(STORING)
+    assert even.share.value == pytest.approx(STORING / (100 * PER_TOKEN))
+    assert [point.shared_tokens for point in even.points] == [0, 10, 20, 40, 80]
+    assert even.points[2].saved_s.value == pytest.approx(20 * PER_TOKEN - STORING)
+    assert even.repeats == (1, 1)
+
+
+def test_a_costly_store_takes_several_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.STORING", 0.12)
+    even = answer(planted()).break_even
+    assert even.repeats == (3, 2)  # 0.12 s over 0.05 s and 0.1 s that a hit saves
+    assert even.share.value == 1
+
+
+def test_a_hit_that_gains_nothing_never_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CALM, "warm", 10.0)
+    assert answer(planted()).break_even.repeats == (None, None)
+
+
+def test_the_gain_grows_with_the_requests_that_share(found: Answers) -> None:
+    cold, miss, hit = 0.07, 0.07 + STORING, 0.02 + STORING
+    assert [point.requests for point in found.sharing] == [1, 2, 3, 4, 5]
+    for point in found.sharing:
+        assert point.gain == pytest.approx(point.requests * cold / (miss + (point.requests - 1) * hit))
+
+
+def test_the_longer_the_answer_the_less_is_saved(found: Answers) -> None:
+    assert [point.output_tokens for point in found.outputs] == [1, 10, 100]
+    assert found.outputs[0].saved == pytest.approx(0.05 / 0.07)
+    assert found.outputs[2].saved == pytest.approx(0.05 / (0.07 + 99 * 0.05))
+
+
+def test_intervals_are_the_same_every_time_and_hold_the_value() -> None:
+    values = np.random.default_rng(1).lognormal(0, 0.3, 30).tolist()
+    assert median(values) == median(values)
+    assert median(values).low < median(values).value < median(values).high
+    assert resampled(lambda chosen: float(np.median(chosen)), np.asarray(values)) == median(values)
+    with pytest.raises(ValueError, match="nothing to take a figure of"):
+        median([])
+
+
+def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    # 200 times 20 values: binomial, 95 %: fewer than 170 hits happen once in 10^7 times.
+    random = np.random.default_rng(2)
+    spreads = [median(random.normal(1.0, 0.1, 20).tolist()) for _ in range(200)]
+    assert sum(spread.low <= 1.0 <= spread.high for spread in spreads) >= 170

@@ -1,0 +1,150 @@
+"""Files are this experiment's, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perf_tests.experiment import origin as origin_module
+from perf_tests.experiment.fault import ExperimentError
+from perf_tests.experiment.options import Options
+from perf_tests.experiment.origin import digest, measuring, origin
+from perf_tests.experiment.plan import plan
+from perf_tests.experiment.results import Results
+
+
+@pytest.fixture
+def folder(measured_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(measured_folder, tmp_path / "copy"))
+
+
+def resume(folder: Path, options: Options) -> Results:
+    return Results.resume(folder, origin(options), plan(options))
+
+
+def test_what_was_written_is_read(folder: Path, options: Options, measured: Results) -> None:
+    again = resume(folder, options)
+    assert again.readings == measured.readings
+    assert again.counts == measured.counts
+    text = again.csv.read_bytes(), again.json.read_bytes()
+    again.append([])
+    again.conclude({})
+    again.head.pop("answers")
+    again._save_head()
+    assert (again.csv.read_bytes(), again.json.read_bytes()) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"output_tokens": 4}, r"output_tokens: 3 there, 4 now"),
+        ({"prefixes": (8, 251)}, r"prefixes: '8 250' there, '8 251' now"),
+        ({"seed": 1}, r"seed: 0 there, 1 now"),
+    ],
+)
+def test_other_options_are_refused_by_name(
+    folder: Path, options: Options, change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.csv was made with something else.*{words}.*--out"):
+        resume(folder, replace(options, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", ["code", "software", "machine", "model"])
+def test_other_code_software_machines_and_models_are_refused(folder: Path, options: Options, what: str) -> None:
+    now = origin(options)
+    other = replace(now, made_with={**now.made_with, what: "another"})
+    if what == "model":
+        for file in ("csv", "json"):
+            (folder / f"{options.model}.{file}").rename(folder / f"another.{file}")
+    with pytest.raises(ExperimentError, match=rf"{what}: .* there, 'another' now"):
+        Results.resume(folder, other, plan(options))
+
+
+def test_the_code_is_every_file_that_a_measurement_goes_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {file.relative_to(origin_module.ROOT).as_posix() for file in measuring()}
+    assert {
+        "prefix_cache/cache.py",
+        "perf_tests/engines/transformers_prefix_cache.py",
+        "perf_tests/floor.py",
+        "perf_tests/system_prompt.txt",
+        "perf_tests/experiment/laboratory.py",
+    } <= names
+    assert not any(name.endswith(("/figures.py", "/answers.py")) or "/test_" in name for name in names)
+    monkeypatch.setattr(origin_module, "ROOT", tmp_path)
+    file = tmp_path / "a.py"
+    file.write_text("one", encoding="utf-8")
+    before = digest([file])
+    file.write_text("two", encoding="utf-8")
+    assert digest([file]) != before
+
+
+def test_half_a_prompt_is_refused(folder: Path, options: Options) -> None:
+    file = folder / "tiny-grouped.csv"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.csv holds \d+ of the \d+ rows of output 3.*begin anew"):
+        resume(folder, options)
+
+
+def test_rows_of_another_experiment_are_refused(folder: Path, options: Options) -> None:
+    file = folder / "tiny-grouped.csv"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text + text.splitlines()[1].replace("prompt,", "prompt,9", 1) + "\n", encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"holds prompt 9\d, which this experiment has not asked"):
+        resume(folder, options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("ttft_s", "ttft", "its columns are"),
+        (",cold,0,", ",cold,first,", r"line \d+: invalid literal"),
+        ("0.0", "-0.0", "which is no time"),
+        (",cold,0,", ",cold,,", "position is empty"),
+    ],
+)
+def test_rows_that_are_none_are_refused_with_their_line(
+    folder: Path, options: Options, old: str, new: str, words: str
+) -> None:
+    file = folder / "tiny-grouped.csv"
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.csv cannot be read .*{words}"):
+        resume(folder, options)
+
+
+def test_rows_of_unknown_origin_are_refused(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.json").unlink()
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.json is not there.*origin nobody knows"):
+        resume(folder, options)
+
+
+def test_a_stop_before_the_first_row_leaves_nothing_to_refuse(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.csv").unlink()
+    assert resume(folder, options).readings == []
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.csv is not there"):
+        Results.stored(folder, options.model)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', '{"schema": 2}'])
+def test_a_head_that_is_none_is_refused(folder: Path, options: Options, text: str) -> None:
+    (folder / "tiny-grouped.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"tiny-grouped\.json cannot be read"):
+        resume(folder, options)
+
+
+def test_a_hub_name_makes_a_file_name(tmp_path: Path) -> None:
+    assert Results(tmp_path, "distilbert/distilgpt2").csv == tmp_path / "distilbert--distilgpt2.csv"
+
+
+def test_the_head_says_what_the_rows_were_made_with(folder: Path, options: Options) -> None:
+    head = json.loads((folder / "tiny-grouped.json").read_text(encoding="utf-8"))
+    assert set(options.described()) | {"code", "software", "machine"} == set(head["made_with"])
+    assert head["made_with"]["prefixes"] == "8 250"
