@@ -118,14 +118,18 @@ def _break_even(results: Results, answers: Answers) -> str:
         f"{'no' if count is None else count} hit{'s' * (count is None or count > 1)} on {prefix.prefix_tokens} tokens"
         for count, prefix in zip(found.repeats, ends, strict=True)
     ]
+    storing = found.storing_s
+    loss = f"{1e3 * storing.value:.1f} ms [{1e3 * storing.low:.1f}, {1e3 * storing.high:.1f}]"
+    if storing.low <= 0 <= storing.high:
+        cost = f"What a request that finds nothing loses by storing everything could not be told from nothing: {loss}"
+    else:
+        cost = f"A request that finds nothing loses {loss} by storing everything"
     return (
-        f"- **{results.model}**, prompts of {found.prompt_tokens} tokens ({_ms(found.cold_s)} ms without a cache). A "
-        f"request that finds nothing and stores everything loses {1e3 * found.storing_s.value:.1f} ms "
-        f"[{1e3 * found.storing_s.low:.1f}, {1e3 * found.storing_s.high:.1f}] to one without a cache, which is "
-        f"{100 * found.storing_s.value / found.cold_s:.1f} %. A shared part of "
-        f"{100 * found.share.value:.1f} % of the prompt [{100 * found.share.low:.1f}, {100 * found.share.high:.1f}], "
-        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens, wins that back within the same request. Storing "
-        f"for later requests is paid back, even at the upper end, by {' and '.join(repeats)}."
+        f"- **{results.model}**, prompts of {found.prompt_tokens} tokens ({_ms(found.cold_s)} ms without a cache). "
+        f"{cost}. A request gains where more than {100 * found.share.value:.1f} % of its prompt "
+        f"[{100 * found.share.low:.1f}, {100 * found.share.high:.1f}] is stored, "
+        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens. Storing for later requests is paid back, even at "
+        f"the upper end of what it may cost, by {' and '.join(repeats)}."
     )
 
 
