@@ -97,6 +97,12 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
     verb.add_argument(
+        "--within",
+        metavar="TEXT",
+        default="",
+        help="slow down only scenarios with TEXT in their names (all that have it)",
+    )
+    verb.add_argument(
         "--slowdowns", metavar="PERCENT,...", type=_checked(parse_slowdowns, "percent"),
         default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
     )  # fmt: skip
@@ -181,7 +187,8 @@ def calibrate(options: argparse.Namespace) -> Report:
     looks = looks_between(*options.workers)
     policy = Policy(alpha=options.alpha, looks=len(looks))
     family = Family(gather({record.name: section.measurements}), policy)
-    slow = [family.scenarios[index] for index in slowable(family, options.arm)]
+    slowed = slowable(family, options.arm, options.within)
+    slow = [family.scenarios[index] for index in slowed]
 
     runs = _runs(options, slow)
     sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.honest.items()}}
@@ -189,11 +196,11 @@ def calibrate(options: argparse.Namespace) -> Report:
     family = Family(pool, policy)
     drawn = split(pool.workers, options.record_workers, looks, policy)
     tallies = simulate(
-        pool, family, drawn, _cases(options.slowdowns), arm=options.arm, runs=options.runs, seed=options.seed,
-        tell=_teller("simulated runs"),
+        pool, family, drawn, _cases(options.slowdowns), arm=options.arm, within=options.within, runs=options.runs,
+        seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
     rivals = compete(
-        pool, drawn, slowable(family, options.arm), options.slowdowns, arm=options.arm, runs=options.rival_runs,
+        pool, drawn, slowed, options.slowdowns, arm=options.arm, runs=options.rival_runs,
         seed=options.seed, troubles=TROUBLES, tell=_teller("runs under other rules"),
     )  # fmt: skip
     return Report(

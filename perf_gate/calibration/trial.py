@@ -83,9 +83,15 @@ class _Ends:
         self.open[self.open] = undecided
 
 
-def slowable(family: Family, arm: str) -> list[int]:
-    """The scenarios with a metric that the arm's seconds make worse. Raises CalibrationError where there is none."""
-    found = sorted({line.scenario for line in family.lines if effect_of(arm, line.metric) > 0})
+def slowable(family: Family, arm: str, within: str = "") -> list[int]:
+    """The scenarios with a metric that the arm's seconds make worse, and `within` in their names.
+
+    Raises CalibrationError where there is none.
+    """
+    worse = sorted({line.scenario for line in family.lines if effect_of(arm, line.metric) > 0})
+    found = [index for index in worse if within in family.scenarios[index]]
+    if worse and not found:
+        raise CalibrationError(f"no scenario that {arm!r} slows down has {within!r} in its name: {family.scenarios}")
     if not found:
         arms = sorted({arm for line in family.lines for arm in (line.metric.numerator, line.metric.denominator) if arm})
         raise CalibrationError(f"no metric gets worse with the seconds of an arm {arm!r}; the arms are {arms}")
@@ -99,6 +105,7 @@ def simulate(
     cases: Sequence[Case],
     *,
     arm: str,
+    within: str = "",
     runs: int,
     seed: int = 0,
     tell: Tell = lambda _done, _all: None,
@@ -108,7 +115,7 @@ def simulate(
     A run goes through the looks as a campaign does: it stops where no row is undecided, and what counts is the
     verdict at the last look that it reached. Deterministic for a seed. tell: told the runs done and all runs.
     """
-    slow = slowable(family, arm)
+    slow = slowable(family, arm, within)
     tables = {
         trouble: troubled(trouble, pool, family, split.looks[-1], np.random.default_rng([seed, 1, number]))
         for number, trouble in enumerate(dict.fromkeys(case.trouble for case in cases if case.trouble is not None))
@@ -124,7 +131,7 @@ def simulate(
             looks = list(_stands(family, split, reference, now, None if trouble is None else tables[trouble]))
             for case in cases:
                 if case.trouble is trouble:
-                    slowed = np.ones_like(one) if case.everywhere else one
+                    slowed = one | np.isin(np.arange(one.shape[1]), slow) if case.everywhere else one
                     shift = family.shift(arm, 1 + case.slowdown, slowed)
                     ends = _ended(family, looks, shift, size)
                     counts[case] += [ends.red.sum(), ends.undecided.sum(), ends.improved.sum()]

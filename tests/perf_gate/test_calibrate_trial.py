@@ -132,9 +132,22 @@ def test_slower_in_one_scenario_takes_turns_over_those_with_the_arm():
     assert 200 <= found[Case(0.2)].red < 215
 
 
+def test_only_what_is_named_is_slowed_down():
+    """The wide one is left out: then every run is red. Slowed down everywhere, too, it is left as it was."""
+    quiet = [measurement(short, seed=2, workers=40, metrics=[EFFICIENCY], offset=0.001) for short in ("p50", "p200")]
+    loud = measurement("x500", seed=2, workers=40, metrics=[EFFICIENCY], offset=0.5)
+    pool = gather({"r": [*quiet, loud]})
+    cases = [Case(0.2), Case(0.2, everywhere=True)]
+    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 16)), cases, arm="warm", within="[p", runs=60)
+    assert [found[case].red for case in cases] == [60, 60]
+    with pytest.raises(CalibrationError, match="'absent' in its name"):
+        slowable(Family(pool, Policy()), "warm", "absent")
+
+
 def test_an_arm_that_no_metric_suffers_from_is_named():
     family = Family(pool_of(metrics=(EFFICIENCY,)), Policy())
     assert slowable(family, "warm") == [0, 1, 2]
+    assert slowable(family, "warm", "p200") == [1]
     with pytest.raises(CalibrationError, match=r"'floor'.*\['floor', 'warm'\]"):
         slowable(family, "floor")
 
