@@ -128,8 +128,8 @@ def _break_even(results: Results, answers: Answers) -> str:
         f"- **{results.model}**, prompts of {found.prompt_tokens} tokens ({_ms(found.cold_s)} ms without a cache). "
         f"{cost}. A request gains where more than {100 * found.share.value:.1f} % of its prompt "
         f"[{100 * found.share.low:.1f}, {100 * found.share.high:.1f}] is stored, "
-        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens. Storing for later requests is paid back, even at "
-        f"the upper end of what it may cost, by {' and '.join(repeats)}."
+        f"{math.ceil(found.share.value * found.prompt_tokens)} tokens. Storing for later requests is paid back, even "
+        f"at the upper end of what it may cost, by {' and '.join(repeats)}."
     )
 
 
