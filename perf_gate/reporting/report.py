@@ -15,11 +15,12 @@ from perf_gate.records.record import Record, earliest, load
 from perf_gate.records.runfile import Run, load_run
 from perf_gate.records.section import RecordError
 from perf_gate.reporting.dossier import Dossier, Side
-from perf_gate.reporting.library import ReportError, require
+from perf_gate.reporting.library import ReportError
+from perf_gate.session.publication import Publication, parse_page
 from perf_gate.session.settings import COMPARE_WORKERS, looks_between
 from perf_gate.showing.compare import chance
 from perf_gate.showing.table import headline
-from perf_gate.verdict import exit_status
+from perf_gate.verdict import Exit, exit_status
 
 
 def add_parser(verbs: Any) -> None:
@@ -31,7 +32,7 @@ def add_parser(verbs: Any) -> None:
         " may also hold the samples of a run (pytest --gate-samples). One alone is shown and held against nothing",
     )  # fmt: skip
     verb.add_argument(
-        "--out", type=Path, default=Path("report.html"), metavar="FILE.html", help="the page (default: %(default)s)"
+        "--out", type=_page, default=Path("report.html"), metavar="FILE.html", help="the page (default: %(default)s)"
     )
     verb.add_argument(
         "--plots", type=Path, metavar="FOLDER", help="also write its plots as SVG and PNG, and summary.md"
@@ -42,17 +43,23 @@ def add_parser(verbs: Any) -> None:
     verb.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 where there is none."""
+def _page(text: str) -> Path:
     try:
-        require()
+        return parse_page(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 for one file alone."""
+    try:
+        Publication(options.out, options.plots).prepare()
         dossier = compiled([opened(file) for file in options.files], alpha=options.alpha)
         publish(dossier, options.out, options.plots)
     except ReportError as error:
         raise RecordError(options.out, "was not written", str(error)) from error
-    said = (
-        headline(dossier.rows) if dossier.reference else "nothing was compared: give the record to compare with first"
-    )
+    alone = "nothing was compared: give the record to compare with first"
+    said = headline(dossier.rows) if dossier.reference else " ".join(dossier.faults) or alone
     print(f"{said}\nreport: {options.out}")  # noqa: T201 - a command line speaks by printing
     if options.plots is not None:
         print(f"plots: {options.plots}")  # noqa: T201 - a command line speaks by printing
@@ -113,6 +120,11 @@ def compiled(files: Sequence[Record | Run], *, alpha: float = 0.001) -> Dossier:
     if isinstance(last, Run) and last.plant:
         notes.append(f"Planted slowdown {last.plant}: slower on purpose, this run measures nothing.")
     dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=alpha)
+    if before and not records:
+        fault = (
+            f"Nothing was compared: none of the records given holds profile {last.profile!r}, which was to be judged."
+        )
+        return replace(dossier, faults=(fault,), status=int(Exit.CANNOT_JUDGE))
     return _judged(dossier, records, last) if records else dossier
 
 

@@ -81,6 +81,32 @@ def test_records_of_another_profile_are_left_out_and_told(put, tmp_path, capsys)
     capsys.readouterr()
 
 
+def test_where_no_record_is_of_the_profile_there_is_no_verdict(put, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    files = put("0001_a.json", 1, profile="full"), put("0002_b.json", 2)
+    assert main(["report", *files, "--out", str(out)]) == Exit.CANNOT_JUDGE
+    assert "none of the records given holds profile 'quick'" in capsys.readouterr().out
+    assert '<span class="word">Cannot judge</span>' in out.read_text()
+
+
+def test_a_page_never_takes_the_place_of_a_record(put, capsys):
+    record = put("0001_a.json", 1)
+    before = Path(record).read_text()
+    with pytest.raises(SystemExit) as ended:
+        main(["report", record, "--out", record])
+    assert ended.value.code == 4
+    assert "ends in .html" in capsys.readouterr().err
+    assert Path(record).read_text() == before
+
+
+def test_a_failed_report_leaves_no_page_of_an_earlier_one(put, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["report", put("0001_a.json", 1), "--out", str(out)]) == 0
+    assert main(["report", put("0001_b.json", 1), str(tmp_path / "missing.json"), "--out", str(out)]) == 10
+    assert not out.exists()
+    capsys.readouterr()
+
+
 def test_samples_stand_last_or_nowhere(put, samples_of_a_run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["report", samples_of_a_run(2), put("0001_a.json", 1), "--out", str(out)]) == Exit.CANNOT_JUDGE
