@@ -341,7 +341,7 @@ class Campaign:
         if not self._paired:
             yield from ((worker, rounds) for worker in self._shuffled(batch.workers))
             return
-        stint = max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))
+        stint = stint_of(case)
         turns = self._turns_of.setdefault(case.task.name, self._turns())
         for start in range(0, rounds, stint):
             for _ in self._sides:
@@ -360,11 +360,12 @@ class Campaign:
         workers = self._plan.looks[-1] * len(self._sides)
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
         waiting = sorted(self._timed(), key=lambda case: case.round_seconds)
-        # Each pass begins with a round that is not recorded.
-        left -= self._plan.passes * sum(case.round_seconds for case in waiting)
+        # Each pass, and each stint of a pair, begins with a round that is not recorded.
+        if not self._paired:
+            left -= self._plan.passes * sum(case.round_seconds for case in waiting)
         for position, case in enumerate(waiting):
             share = left / (len(waiting) - position)
-            cost = max(case.round_seconds, 1e-6)
+            cost = max(case.round_seconds, 1e-6) * (1 + 1 / stint_of(case) if self._paired else 1)
             rounds = min(most, max(least, int(share / cost)))
             self._rounds[case.task.name] = rounds
             left -= rounds * cost
@@ -373,3 +374,8 @@ class Campaign:
         shuffled = list(items)
         self._random.shuffle(shuffled)
         return shuffled
+
+
+def stint_of(case: Case) -> int:
+    """Rounds that one side of a pair does before the other one's turn."""
+    return max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))

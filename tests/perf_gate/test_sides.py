@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from perf_gate.measurement import Measurement
-from perf_gate.measuring.campaign import Campaign, CampaignError, Outcome, Plan
+from perf_gate.measuring.campaign import STINT_SECONDS, Campaign, CampaignError, Outcome, Plan, stint_of
 from perf_gate.measuring.crew import BASE, Conditions, Side
 from perf_gate.measuring.evidence import Task
 from perf_gate.measuring.plant import Plant
@@ -202,3 +202,21 @@ def test_the_looks_see_both_sides(two: Path, hits: ModuleType) -> None:
 def test_the_sides_need_different_names(two: Path, hits: ModuleType) -> None:
     with pytest.raises(ValueError, match="different names"):
         Campaign([Task("t", hits.Hit(1), hits.Hit(1).metrics)], side=Side(two), base=Side(two))
+
+
+def test_rounds_that_are_not_recorded_are_paid_for_out_of_the_budget(two: Path, hits: ModuleType) -> None:
+    tasks = [Task(f"t::t[{each.id}]", each, each.metrics) for each in (hits.Hit(1), hits.Hit(2))]
+    side, other = sides(two)
+    plan = Plan(budget=100.0, looks=(4,), rounds=(3, 10_000))
+    campaign = Campaign(tasks, side=side, base=other, plan=plan)
+    seconds = dict(zip(campaign._cases, (0.02, 0.2), strict=True))  # a round of the second fills a stint alone
+    for name, case in campaign._cases.items():
+        for evidence in case.sides.values():
+            evidence.costs({arm: seconds[name] / len(case.task.scenario.arms) for arm in case.task.scenario.arms})
+    campaign._share_out(boot=0.0)
+    workers, spent = 4 * 2, 0.0
+    for name, case in campaign._cases.items():
+        rounds, stint = campaign._rounds[name], stint_of(case)
+        assert stint == max(1, round(STINT_SECONDS / seconds[name] + 0.49))
+        spent += workers * seconds[name] * (rounds + rounds / stint)
+    assert 80.0 < spent <= 90.0
