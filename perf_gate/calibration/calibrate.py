@@ -108,7 +108,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"), default=COMPARE_WORKERS,
-        help="workers of a candidate run, as in --gate-workers (8:12)",
+        help="workers of a candidate run, as in --gate-workers (8:10)",
     )  # fmt: skip
     verb.add_argument(
         "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,

@@ -62,7 +62,7 @@ class Plan:
     """
 
     budget: float = 150.0
-    looks: tuple[int, ...] = (8, 10, 12)
+    looks: tuple[int, ...] = (8, 10)
     seed: int = 0
     exact: bool = False
     counts: int = BATCH

@@ -25,12 +25,12 @@ from perf_gate.session.publication import Publication, parse_folder, parse_page
 Value = TypeVar("Value")
 
 RECORD_WORKERS = (24, 24)
-COMPARE_WORKERS = (8, 12)
+COMPARE_WORKERS = (8, 10)
 # A record is made rarely and compared with often: it may take longer.
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
 # Pairs: as many on each side.
-AGAINST_WORKERS = (8, 10)
+AGAINST_WORKERS = (6, 8)
 AGAINST_BUDGET = 210.0
 
 
@@ -62,10 +62,10 @@ def parse_workers(text: str) -> tuple[int, int]:
     """MIN:MAX, or one number for both; even, since workers come in pairs."""
     parts = text.split(":")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise ValueError("give MIN:MAX, e.g. 8:12")
+        raise ValueError("give MIN:MAX, e.g. 8:10")
     least, most = int(parts[0]), int(parts[-1])
     if least % BATCH or most % BATCH or not 0 < least <= most:
-        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:12")
+        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:10")
     return least, most
 
 

@@ -15,6 +15,7 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.tree import RadixTree
 
 _REPEATS = 25  # of a match within one visit: a single one takes microseconds
+_TOKENS = 50_000
 _NAMESPACE = Namespace("lookup")
 
 
@@ -30,7 +31,11 @@ class _Weightless:
 
 @dataclass(frozen=True)
 class Lookup(Scenario):
-    """A fully stored prompt of `prompt` tokens, in a tree that holds it alone or among `entries` others."""
+    """`prompt` stored tokens and a new one, in a tree that holds them alone or among `entries` others.
+
+    Half of the others go on from the same tokens, as requests with one system prompt do, and half have nothing in
+    common with them: both trees are walked along as many nodes, and what differs is how many lie beside the way.
+    """
 
     prompt: int
     entries: int
@@ -79,12 +84,11 @@ class Lookup(Scenario):
     def open(self) -> None:
         """See Scenario.open."""
         random = np.random.default_rng(self.entries)
-        asked = random.integers(0, 50_000, self.prompt)
-        alone = _tree([asked])
-        # Half of the entries part from the prompt somewhere along its way, half have nothing in common with it.
-        others = [random.integers(0, 50_000, 64) for _ in range(self.entries)]
-        parting = [np.concatenate([asked[: self.prompt // 2], other]) for other in others[::2]]
-        many = _tree([asked, *parting, *others[1::2]])
+        stored = random.integers(0, _TOKENS, self.prompt)
+        others = [random.integers(0, _TOKENS, 64) for _ in range(self.entries)]
+        longer = [np.concatenate([stored, other]) for other in others[::2]]
+        alone, many = _tree([stored]), _tree([stored, *longer, *others[1::2]])
+        asked = np.append(stored, _TOKENS)
         object.__setattr__(self, "_state", (asked, {"alone": alone, "among many": many}))
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ RUN = """[
     for short in ("p50", "p200")
 ]"""
 SHORT = ("p50", "p200")
-FEW = ("--runs=300", "--rival-runs=50", "--slowdowns=3,10")
+FEW = ("--workers=8:12", "--runs=300", "--rival-runs=50", "--slowdowns=3,10")
 
 
 def side(seed: int, workers: int, **changes: object) -> list[samples.Measurement]:
@@ -57,7 +57,7 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
     assert main(["calibrate", record, *FEW]) == 0
     said = capsys.readouterr().out
     for part in (
-        f"- command: `perf-gate calibrate {record} --runs=300 --rival-runs=50 --slowdowns=3,10`",
+        f"- command: `perf-gate calibrate {record} --workers=8:12 --runs=300 --rival-runs=50 --slowdowns=3,10`",
         "- record: 0001_base.json (base, profile quick)",
         f"- machine class: {samples.MACHINE}",
         "- distinct worker processes: 24, from 1 file",
