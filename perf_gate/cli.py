@@ -44,13 +44,22 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def cut(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Part `calibrate ... -- COMMAND` and `bisect ... -- ARGUMENTS` at the first "--"; other verbs keep theirs."""
+    given = list(arguments)
+    if given[:1] not in (["calibrate"], ["bisect"]) or "--" not in given:
+        return given, ()
+    at = given.index("--")
+    return given[:at], tuple(given[at + 1 :])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns its exit status: 0 pass, 1 regressed, 10 cannot judge; a wrong call leaves with 4.
 
     A record that cannot be read is one sentence on stderr and 10, as in pytest.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    own, command = calibrate.cut(given)
+    own, command = cut(given)
     options = parser().parse_args(own)
     options.command, options.line = command, ["perf-gate", *given]
     run: Callable[[argparse.Namespace], int] = options.run

@@ -3,154 +3,60 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from perf_gate.calibration import plot
 from perf_gate.calibration.family import Family
-from perf_gate.calibration.loop import EACH, Loop
-from perf_gate.calibration.pool import CalibrationError, gather
-from perf_gate.calibration.replay import Hearing
-from perf_gate.calibration.report import RealLine, Report
+from perf_gate.calibration.loop import Loop
+from perf_gate.calibration.options import add_verb, contradiction
+from perf_gate.calibration.pool import CalibrationError, gather, gather_pairs
+from perf_gate.calibration.replay import Hearing, PairedHearing, RecordHearing
+from perf_gate.calibration.report import RealLine, Report, counted, words
 from perf_gate.calibration.rival import compete
 from perf_gate.calibration.split import Split, split
-from perf_gate.calibration.trial import Case, Tell, simulate, slowable
-from perf_gate.calibration.trouble import TROUBLES
+from perf_gate.calibration.trial import AgainstRecord, BesideBase, Case, Tell, simulate, slowable
+from perf_gate.calibration.trouble import TROUBLES, Trouble
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import Plant, parse_plant
 from perf_gate.records.record import Record, load, write
 from perf_gate.records.runfile import Run, load_run
 from perf_gate.records.section import Section
-from perf_gate.session.settings import (
-    COMPARE_WORKERS,
-    looks_between,
-    parse_budget,
-    parse_chance,
-    parse_seed,
-    parse_workers,
-)
+from perf_gate.session.settings import AGAINST_WORKERS, COMPARE_WORKERS, looks_between
 from perf_gate.verdict import Exit
 
-Value = TypeVar("Value")
-
 USAGE = 4
-RECORD_WORKERS = 24
 TELL_SECONDS = 5.0
-
-
-def cut(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Part `calibrate ... -- COMMAND` and `bisect ... -- ARGUMENTS` at the first "--"; other verbs keep theirs."""
-    given = list(arguments)
-    if given[:1] not in (["calibrate"], ["bisect"]) or "--" not in given:
-        return given, ()
-    at = given.index("--")
-    return given[:at], tuple(given[at + 1 :])
+MIXED = (
+    "Processes of several runs are mixed: what makes one whole run differ from another counts as a difference between "
+    "processes here. The real runs above are the check for that."
+)
+SPLITS = (
+    "All simulated runs are random splits of the same {} processes, without replacement: no process is on both sides, "
+    "but the runs are not independent of each other. The intervals hold for the simulation; what these processes do "
+    "not show, no number of runs can."
+)
+DRAWS = (
+    "All simulated runs are drawn from the same {} pairs, no pair twice in one run: the runs are not independent of "
+    "each other. The intervals hold for the simulation; what these pairs do not show, no number of runs can."
+)
+PLANTED = "A planted slowdown is an exact factor on the recorded seconds; only runs with --plant really wait."
 
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
-    verb = verbs.add_parser(
-        "calibrate",
-        help="measure how often the gate alarms when nothing changed, and what it catches",
-        description=__doc__,
-        usage="%(prog)s RECORD.json [options] [--real N [--plant ARM=FACTOR] [--neighbour SECONDS] -- COMMAND ...]",
-        epilog="Example: perf-gate calibrate baselines/0001_first.json --real 20 --folder calibration"
-        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests",
-    )
-    verb.add_argument("record", metavar="RECORD.json", help="the record whose workers runs are drawn from")
-    verb.add_argument("--machine", help="its machine class (default: the one recorded last)")
-    verb.add_argument(
-        "--against", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
-        help="real runs of the same code (--gate-samples), or folders of them: their workers join the pool, and each "
-        "is judged itself",
-    )  # fmt: skip
-    verb.add_argument(
-        "--disturbed", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
-        help="real runs with a busy neighbour, or folders of them: judged, but not drawn from",
-    )  # fmt: skip
-    _add_simulation(verb)
-    real = verb.add_argument_group("real runs", "COMMAND is run N times, with a fresh --gate-samples file each.")
-    real.add_argument("--real", metavar="N", type=_checked(_count, "count"), default=0, help="number of runs")
-    real.add_argument("--folder", type=Path, default=Path("calibration"), help="where they are kept (%(default)s)")
-    real.add_argument(
-        "--plant", metavar="ARM=FACTOR[@SCENARIO]", type=_checked(parse_plant, "plant"),
-        help=f"let the workers really wait, e.g. warm=1.05; @ID: in one scenario; @{EACH}: in one, all taking turns",
-    )  # fmt: skip
-    real.add_argument(
-        "--neighbour", metavar="SECONDS", type=_checked(parse_budget, "seconds"),
-        help="burn one core during the middle half of a run that takes SECONDS",
-    )  # fmt: skip
-    verb.set_defaults(run=run)
-
-
-def _add_simulation(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--runs", type=_checked(_count, "count"), default=10_000, help="simulated runs (%(default)s)")
-    verb.add_argument(
-        "--rival-runs", type=_checked(_count, "count"), default=2_000, help="for other rules (%(default)s)"
-    )
-    verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
-    verb.add_argument(
-        "--within",
-        metavar="TEXT",
-        default="",
-        help="slow down only scenarios with TEXT in their names (all that have it)",
-    )
-    verb.add_argument(
-        "--slowdowns", metavar="PERCENT,...", type=_checked(parse_slowdowns, "percent"),
-        default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"), default=COMPARE_WORKERS,
-        help="workers of a candidate run, as in --gate-workers (8:10)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,
-        help="workers of a record (%(default)s)",
-    )  # fmt: skip
-    verb.add_argument("--alpha", type=_checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
-    verb.add_argument("--seed", type=_checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
-    verb.add_argument("--plot", metavar="FILE.svg", type=Path, help="write the power curve, as SVG and PNG")
-    verb.add_argument("--markdown", metavar="FILE.md", type=Path, help="write the report")
-
-
-def _checked(parse: Callable[[str], Value], name: str) -> Callable[[str], Value]:
-    def check(text: str) -> Value:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    check.__name__ = name
-    return check
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("give a whole number >= 1")
-    return int(text)
-
-
-def parse_slowdowns(text: str) -> tuple[float, ...]:
-    """Percentages, comma-separated, as ascending shares. Raises ValueError."""
-    try:
-        shares = sorted({float(part) / 100 for part in text.split(",")})
-    except ValueError:
-        shares = [math.nan]
-    if not all(0 < share <= 9 for share in shares):
-        raise ValueError("give percentages > 0, e.g. 2,5,10")
-    return tuple(shares)
+    add_verb(verbs).set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Make the real runs that were asked for, simulate, and print the report. Returns 0, 4 or 10."""
-    wrong = _contradiction(options)
+    wrong = contradiction(options)
     if wrong is not None:
         _say(f"perf-gate calibrate: {wrong}")
         return USAGE
@@ -170,57 +76,125 @@ def run(options: argparse.Namespace) -> int:
     return int(Exit.PASS)
 
 
-def _contradiction(options: argparse.Namespace) -> str | None:
-    if bool(options.command) != bool(options.real):
-        return "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests"
-    if (options.plant or options.neighbour) and not options.real:
-        return "--plant and --neighbour say how real runs are made: add --real N -- COMMAND"
-    if options.plant and options.plant.arm != options.arm:
-        return f"--plant slows {options.plant.arm!r} down, but --arm is {options.arm!r}: name the same arm"
-    return None
-
-
 def calibrate(options: argparse.Namespace) -> Report:
     """Everything but the output. Raises CalibrationError, RecordError."""
-    record = load(options.record)
-    section = _section(record, options.machine)
+    options.workers = options.workers or (AGAINST_WORKERS if options.paired else COMPARE_WORKERS)
     looks = looks_between(*options.workers)
     policy = Policy(alpha=options.alpha, looks=len(looks))
-    family = Family(gather({record.name: section.measurements}), policy)
+    return (_paired if options.paired else _against_record)(options, looks, policy)
+
+
+def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
+    record = load(options.record)
+    section = _section(record, options.machine)
+    family = Family.against_record(gather({record.name: section.measurements}), policy)
     slowed = slowable(family, options.arm, options.within)
     slow = [family.scenarios[index] for index in slowed]
 
     runs = _runs(options, slow)
     sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.honest.items()}}
     pool = gather(sources)
-    family = Family(pool, policy)
-    drawn = split(pool.workers, options.record_workers, looks, policy)
+    family = Family.against_record(pool, policy)
+    asked, drawn = Split(options.record_workers, looks), split(pool.workers, options.record_workers, looks, policy)
+    cases = _cases(options.slowdowns, TROUBLES)
     tallies = simulate(
-        pool, family, drawn, _cases(options.slowdowns), arm=options.arm, within=options.within, runs=options.runs,
-        seed=options.seed, tell=_teller("simulated runs"),
+        AgainstRecord(pool, family, drawn, cases, options.seed), cases, arm=options.arm, within=options.within,
+        runs=options.runs, seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
     rivals = compete(
         pool, drawn, slowed, options.slowdowns, arm=options.arm, runs=options.rival_runs,
         seed=options.seed, troubles=TROUBLES, tell=_teller("runs under other rules"),
     )  # fmt: skip
-    return Report(
-        record=f"{Path(options.record).name} ({record.name}, profile {record.profile})",
-        machine=section.machine,
-        command=shlex.join(options.line),
-        date=datetime.now(UTC).date().isoformat(),
+    report = Report(
+        pool=f"{pool.workers} worker processes",
+        facts={
+            "record": f"{Path(options.record).name} ({record.name}, profile {record.profile})",
+            "machine class": section.machine,
+            "distinct worker processes": f"{pool.workers}, from {counted(len(sources) - len(pool.left_out), 'file')}",
+            "a simulated run": f"record of {drawn.reference} workers, candidate judged after {words(drawn.looks)}",
+        },
+        against="the record",
         arm=options.arm,
-        policy=policy,
-        workers=pool.workers,
-        sources=len(sources) - len(pool.left_out),
-        left_out=pool.left_out,
-        asked=Split(options.record_workers, looks),
-        split=drawn,
-        scenarios=len(family.scenarios),
         slowed=len(slow),
         rows=family.rows,
         tallies=tallies,
-        real=_replayed(runs, Hearing(section, policy, looks), options, slow),
+        real=_replayed(runs, RecordHearing(policy, looks, section), options, slow),
         rivals=rivals,
+        limits=[
+            SPLITS.format(pool.workers),
+            PLANTED,
+            *([] if drawn == asked else [_too_few(pool.workers, drawn, asked)]),
+            *([MIXED] if len(sources) > 1 else []),
+            *(f"Left out: {source}: {why}." for source, why in pool.left_out.items()),
+        ],
+    )
+    return _completed(report, family, options)
+
+
+def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
+    runs = _runs(options, ())
+    if not runs.honest:
+        raise CalibrationError("no run with the same code on both sides was given: add some without --plant")
+    pairs = gather_pairs(
+        {name: (each.measurements, each.base.measurements) for name, each in runs.honest.items() if each.base}
+    )
+    family = Family.beside_base(pairs, policy)
+    if pairs.now.workers < looks[-1]:
+        raise CalibrationError(
+            f"{pairs.now.workers} pairs are fewer than the {looks[-1]} of one run: add runs with --against"
+        )
+    slow = [family.scenarios[index] for index in slowable(family, options.arm, options.within)]
+    cases = _cases(options.slowdowns)
+    tallies = simulate(
+        BesideBase(family, looks), cases, arm=options.arm, within=options.within, runs=options.runs,
+        seed=options.seed, tell=_teller("simulated runs"),
+    )  # fmt: skip
+    seconds = sorted(each.seconds for each in runs.honest.values())
+    report = Report(
+        pool=f"{pairs.now.workers} pairs of worker processes",
+        facts={
+            "machine class": next(iter(runs.honest.values())).section.machine,
+            "distinct pairs of worker processes": f"{pairs.now.workers}, "
+            f"from {counted(len(runs.honest) - len(pairs.left_out), 'file')} with the same code on both sides, "
+            f"measured in {seconds[0]:.0f} to {seconds[-1]:.0f} s each",
+            "a simulated run": f"judged after {words(looks, 'pairs')}",
+        },
+        against="the base beside them",
+        arm=options.arm,
+        slowed=len(slow),
+        rows=family.rows,
+        tallies=tallies,
+        real=_replayed(runs, PairedHearing(policy, looks), options, slow),
+        limits=[
+            DRAWS.format(pairs.now.workers),
+            PLANTED,
+            *([MIXED] if len(runs.honest) > 1 else []),
+            *(f"Left out: {source}: {why}." for source, why in pairs.left_out.items()),
+        ],
+    )
+    return _completed(report, family, options)
+
+
+def _completed(report: Report, family: Family, options: argparse.Namespace) -> Report:
+    """With the facts that every calibration has."""
+    facts = {
+        "command": f"`{shlex.join(options.line)}`",
+        "date": datetime.now(UTC).date().isoformat(),
+        **report.facts,
+        "judged": f"{counted(len(family.scenarios), 'timed scenario')}, {family.rows} sampled rows",
+        "promised": f"at most {100 * options.alpha:g} % of unchanged runs red, over all rows and looks",
+        "slowed down": f"the seconds of the arm `{options.arm}`, in one of {report.slowed} scenarios (in turn) or in "
+        "all",
+    }
+    return replace(report, facts=facts)
+
+
+def _too_few(workers: int, drawn: Split, asked: Split) -> str:
+    return (
+        f"A real run holds {words(asked.looks)} against a record of {asked.reference}. "
+        f"{workers} processes are too few for that: here {words(drawn.looks)} stand against {drawn.reference}, and a "
+        "run that is still undecided then counts as such. This is less evidence than a real run has: take detection "
+        "rates as lower bounds, and add runs with --against."
     )
 
 
@@ -230,9 +204,9 @@ def _section(record: Record, machine: str | None) -> Section:
     return record.latest if machine is None else record.sections[machine]
 
 
-def _cases(slowdowns: Sequence[float]) -> list[Case]:
+def _cases(slowdowns: Sequence[float], troubles: Sequence[Trouble] = ()) -> list[Case]:
     planted = [Case(slowdown, everywhere) for everywhere in (False, True) for slowdown in slowdowns]
-    return [Case(), *planted, *(Case(trouble=trouble) for trouble in TROUBLES)]
+    return [Case(), *planted, *(Case(trouble=trouble) for trouble in troubles)]
 
 
 @dataclass(frozen=True)
@@ -250,12 +224,23 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
         ids = tuple(name.rpartition("[")[2].removesuffix("]") for name in slow)
         loop = Loop(options.command, options.folder, options.real, options.plant, ids, options.neighbour)
         (against if options.neighbour is None else disturbed).extend(loop.run(_say))
-    found = {str(path): load_run(path) for path in dict.fromkeys(against)}
+    found, burdened = _loaded(against, paired=options.paired), _loaded(disturbed, paired=options.paired)
     return _Runs(
         {name: each for name, each in found.items() if not each.plant},
         {name: each for name, each in found.items() if each.plant},
-        {str(path): load_run(path) for path in dict.fromkeys(disturbed)},
+        burdened,
     )
+
+
+def _loaded(paths: Sequence[Path], *, paired: bool) -> dict[str, Run]:
+    found = {str(path): load_run(path) for path in dict.fromkeys(paths)}
+    for name, each in found.items():
+        if paired is (each.base is None):
+            held = "no base beside it" if paired else "a base beside it"
+            raise CalibrationError(
+                f"{name} holds {held}: runs with --gate-against belong to calibrate --paired, the others to a record"
+            )
+    return found
 
 
 def _files(given: Sequence[Path]) -> list[Path]:

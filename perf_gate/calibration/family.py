@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from perf_gate.calibration.pool import Pool
+from perf_gate.calibration.pool import Pairs, Pool
 from perf_gate.judging import estimate
-from perf_gate.judging.contest import Contest, contest, kinds
+from perf_gate.judging.contest import Contest, allowance_beside, beside, contest, kinds
 from perf_gate.judging.decision import Flags, holm_levels
 from perf_gate.judging.estimate import Contrast, Floats
 from perf_gate.judging.policy import Policy
@@ -60,32 +60,62 @@ class Found:
 
 
 class Family:
-    """All rows that a run over the pool's scenarios is judged by: kind by kind its lines, then its pooled row."""
+    """All rows that a run is judged by: kind by kind its lines, then its pooled row.
 
-    def __init__(self, pool: Pool, policy: Policy) -> None:
-        """Read the metrics off the pool."""
+    now, reference: log values (lines, workers), one worker per column on each side; of a paired run column i on both
+    sides is one pair.
+    """
+
+    def __init__(self, scenarios: Sequence[str], contests: Sequence[Contest], policy: Policy) -> None:
+        """Group the contests, a line each, as the judge does."""
         self.policy = policy
-        self.scenarios = tuple(each.scenario for each in pool.measurements)
+        self.scenarios = tuple(scenarios)
         place = {name: index for index, name in enumerate(self.scenarios)}
+        self._kinds = kinds(contests)
+        ordered = [each for kind in self._kinds for each in kind]
+        self.lines = tuple(Line(place[each.scenario], each.metric) for each in ordered)
+        self.now: Floats = np.array([list(each.now.values()) for each in ordered], dtype=np.float64)
+        self.reference: Floats = np.array([list(each.reference.values()) for each in ordered], dtype=np.float64)
+        self._paired = ordered[0].paired
+        self._weights = self._shares() if self._paired else None
+
+    @classmethod
+    def against_record(cls, pool: Pool, policy: Policy) -> Family:
+        """Both sides are drawn from the pool."""
         # Held against itself, every metric groups with the others exactly as in the judge.
-        against_self = [
+        contests = [
             contest(each.scenario, metric, each, each, allowance=metric.allowance)
             for each in pool.measurements
             for metric in each.metrics
             if isinstance(metric, Sampled)
         ]
-        self._kinds = kinds(against_self)
-        ordered = [each for kind in self._kinds for each in kind]
-        self.lines = tuple(Line(place[each.scenario], each.metric) for each in ordered)
-        self.values: Floats = np.array([list(each.now.values()) for each in ordered], dtype=np.float64)
+        return cls([each.scenario for each in pool.measurements], contests, policy)
+
+    @classmethod
+    def beside_base(cls, pairs: Pairs, policy: Policy) -> Family:
+        """What is drawn is pairs."""
+        contests = [
+            beside(metric, now, base, share=policy.paired_share)
+            for now, base in zip(pairs.now.measurements, pairs.base.measurements, strict=True)
+            for metric in now.metrics
+            if isinstance(metric, Sampled)
+        ]
+        return cls([each.scenario for each in pairs.now.measurements], contests, policy)
 
     @property
     def rows(self) -> int:
         """Number of rows that are judged, the pooled ones included."""
         return len(self.lines) + sum(len(kind) > 1 for kind in self._kinds)
 
+    def _shares(self) -> Floats | None:
+        """What each row starts with of the promised alarms, as perf_gate.judging.judge weighs those of a paired run."""
+        pooled = np.concatenate([[False] * len(kind) + [True] * (len(kind) > 1) for kind in self._kinds])
+        if pooled.all() or not pooled.any():
+            return None
+        return np.where(pooled, (~pooled).sum() / pooled.sum(), 1.0)
+
     def stand(self, now: Floats, reference: Floats) -> Stand:
-        """Weigh runs. now, reference: (runs, lines, workers) log values; on each side one worker per column."""
+        """Weigh runs. now, reference: (runs, lines, workers) log values."""
         contrasts, limits, resolutions = [], [], []
         start = 0
         for kind in self._kinds:
@@ -93,19 +123,33 @@ class Family:
             ours, theirs = now[:, part], reference[:, part]
             start += len(kind)
             floor = _floors(kind, theirs.mean(axis=-1))
-            limit = np.maximum([_allowance(each) for each in kind], floor)
-            distance = np.array([_distance(each) for each in kind])
-            contrasts.append(_contrast(ours, theirs, [each.sign for each in kind]))
+            limit, resolution = self._bounds(kind, floor)
+            contrasts.append(self._contrast(ours, theirs, [each.sign for each in kind]))
             limits.append(limit)
-            resolutions.append(limit + distance)
+            resolutions.append(resolution)
             if len(kind) > 1:
-                contrasts.append(_contrast(_mean(ours), _mean(theirs), [kind[0].sign]))
+                contrasts.append(self._contrast(_mean(ours), _mean(theirs), [kind[0].sign]))
                 pooled = np.maximum(self.policy.pooled_share * _mean(limit), _mean(floor))
                 limits.append(pooled)
-                resolutions.append(pooled + self.policy.pooled_share * distance.mean())
+                resolutions.append(pooled + self.policy.pooled_share * _mean(resolution - limit))
         joined = estimate.join(contrasts)
         doubt = np.asarray(-special.stdtrit(joined.df, self.policy.doubt), dtype=np.float64)
         return Stand(joined, np.concatenate(limits, axis=-1), np.concatenate(resolutions, axis=-1), doubt)
+
+    def _bounds(self, kind: Sequence[Contest], floor: Floats) -> tuple[Floats, Floats]:
+        """Allowance and resolution of each line, (runs, lines), as perf_gate.judging.contest grants them."""
+        distance = np.array([_distance(each) for each in kind])
+        if not self._paired:
+            limit = np.maximum([_allowance(each) for each in kind], floor)
+            return limit, limit + distance
+        granted = np.array([allowance_beside(each.metric, self.policy.paired_share) for each in kind])
+        wanted = np.maximum([np.log1p(each.metric.resolution) for each in kind], granted + distance)
+        return np.maximum(granted, floor), np.maximum(wanted, floor + distance)
+
+    def _contrast(self, now: Floats, reference: Floats, signs: Sequence[float]) -> Contrast:
+        if self._paired:
+            return estimate.paired(_side(now - reference), signs)
+        return estimate.contrast(_side(now), _side(reference), signs)
 
     def shift(self, arm: str, factor: float, slowed: NDArray[np.bool_]) -> Floats:
         """By how much rows get worse, on the log scale, where `arm` takes `factor` times its seconds.
@@ -127,8 +171,8 @@ class Family:
     def verdicts(self, stand: Stand, look: int) -> Found:
         """Holm's step-down over all rows of each run, as in perf_gate.judging.decision.decide."""
         alpha = self.policy.level(look)
-        regressed = _rejected(stand.contrast.change - stand.limit, stand.contrast, alpha)
-        improved = _rejected(-stand.contrast.change - stand.limit, stand.contrast, alpha)
+        regressed = _rejected(stand.contrast.change - stand.limit, stand.contrast, alpha, self._weights)
+        improved = _rejected(-stand.contrast.change - stand.limit, stand.contrast, alpha, self._weights)
         passed = stand.contrast.change + stand.doubt * stand.contrast.error < stand.resolution
         return Found(regressed, improved, ~(regressed | improved | passed))
 
@@ -163,20 +207,16 @@ def _mean(values: Floats) -> Floats:
     return mean
 
 
-def _contrast(now: Floats, reference: Floats, signs: Sequence[float]) -> Contrast:
-    return estimate.contrast(_side(now), _side(reference), signs)
-
-
 def _side(values: Floats) -> estimate.Spread:
     plain = estimate.spread([values[:, line] for line in range(values.shape[1])])
     return estimate.moderate(plain, estimate.coupling(values))
 
 
-def _rejected(excess: Floats, contrast: Contrast, alpha: float) -> Any:
+def _rejected(excess: Floats, contrast: Contrast, alpha: float, weights: Floats | None) -> Any:
     """Whether Holm's procedure rejects; p-values are computed only where they could be small enough to matter."""
     t = excess / contrast.error
     p = np.ones_like(t)
     # A t distribution leaves more above t > 0 than the normal one: below its quantile no p is as small as alpha.
     worth = t >= -special.ndtri(alpha)
     p[worth] = special.stdtr(contrast.df[worth], -t[worth])
-    return p <= holm_levels(p, alpha)
+    return p <= holm_levels(p, alpha, weights)

@@ -75,8 +75,8 @@ def draw(report: Report, path: Path) -> list[Path]:
     axes.set_ylim(-2, 102)
     runs = max(tally.runs for tally in report.tallies.values())
     axes.set_title(
-        f"How often a run is red, by how much slower the code is\n{runs} runs resampled from {report.workers} worker "
-        f"processes; bars: exact 95 % intervals; other rules: slower in one scenario",
+        f"How often a run is red, by how much slower the code is\n{runs} runs resampled from {report.pool}; "
+        f"bars: exact 95 % intervals{'; other rules: slower in one scenario' if report.rivals else ''}",
         fontsize=10,
     )
     axes.grid(alpha=0.3)

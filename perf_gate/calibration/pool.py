@@ -29,9 +29,41 @@ class Pool:
         """Number of distinct worker processes."""
         return self.measurements[0].workers
 
+    def only(self, names: Sequence[str]) -> Pool:
+        """The same with these workers, in this order."""
+        place = {name: index for index, name in enumerate(self.measurements[0].names)}
+        return Pool(tuple(self.side([place[name] for name in names])), self.left_out)
+
     def side(self, chosen: Sequence[int]) -> list[Measurement]:
         """What a run of the workers with these indices, in this order, would have measured."""
         return [_of(each, chosen) for each in self.measurements]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Both sides of paired runs; worker i of `now` and worker i of `base` took turns."""
+
+    now: Pool
+    base: Pool
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Sources that do not fit, with the reason."""
+        return {**self.base.left_out, **self.now.left_out}
+
+
+def gather_pairs(sources: Mapping[str, tuple[Sequence[Measurement], Sequence[Measurement]]]) -> Pairs:
+    """Put the pairs of several paired runs together: candidate and base of each. Raises CalibrationError as `gather`.
+
+    A worker whose partner did not visit every scenario is left out with it.
+    """
+    now = gather({name: ours for name, (ours, _) in sources.items()})
+    base = gather({name: theirs for name, (_, theirs) in sources.items()})
+    ours, theirs = now.measurements[0].names, base.measurements[0].names
+    both = [name for name in ours if name in set(theirs)]
+    if len(both) < 2:
+        raise CalibrationError("the runs have fewer than two whole pairs in common; make more with --gate-against")
+    return Pairs(now.only(both), base.only(both))
 
 
 def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perf_gate.calibration.trial import Case, Tally
-from perf_gate.judging.judge import judge, undecided
+from perf_gate.judging.judge import judge, judge_beside, undecided
 from perf_gate.judging.policy import Policy
 from perf_gate.measurement import Measurement
 from perf_gate.records.runfile import Run
@@ -33,12 +34,15 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """What real runs are held against, and how. looks: numbers of workers, ascending."""
+class Hearing(ABC):
+    """How real runs are judged again. looks: numbers of workers, of pairs where they are paired, ascending."""
 
-    record: Section
     policy: Policy
     looks: tuple[int, ...]
+
+    @abstractmethod
+    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
+        """The verdicts on the first `workers` workers of a run at a look, 1-based."""
 
     def replay(self, run: Run) -> Replay:
         """Judge a run look by look, as a campaign does that stops where nothing is undecided.
@@ -50,15 +54,7 @@ class Hearing:
         rows: list[Row] = []
         look = 0
         for look, workers in enumerate(self.looks, 1):
-            rows = judge(
-                [_first(each, workers) for each in run.measurements],
-                self.record.measurements,
-                policy=self.policy,
-                look=look,
-                machine=run.section.machine,
-                software=run.section.provenance.software,
-                reference_software=self.record.provenance.software,
-            )
+            rows = self.rows(run, workers, look)
             if workers > have or not undecided(rows):
                 break
         return Replay(tuple(rows), look)
@@ -76,6 +72,45 @@ class Hearing:
         improved = sum(any(row.verdict is Verdict.IMPROVED for row in end.rows) for end in ends)
         found = Tally(sum(end.red for end in ends), sum(end.undecided for end in ends), improved, len(ends))
         return found, [f"run {number}: {text}" for number, end in enumerate(ends, 1) for text in _what(end.rows)]
+
+
+@dataclass(frozen=True)
+class RecordHearing(Hearing):
+    """Runs that are held against a record."""
+
+    record: Section
+
+    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
+        """See Hearing.rows."""
+        return judge(
+            [_first(each, workers) for each in run.measurements],
+            self.record.measurements,
+            policy=self.policy,
+            look=look,
+            machine=run.section.machine,
+            software=run.section.provenance.software,
+            reference_software=self.record.provenance.software,
+        )
+
+
+@dataclass(frozen=True)
+class PairedHearing(Hearing):
+    """Runs that are held against the base beside them."""
+
+    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
+        """See Hearing.rows."""
+        held = {} if run.base is None else {each.scenario: each for each in run.base.measurements}
+        unheard = "the base was not measured"
+        base = [
+            held.get(each.scenario, Measurement(each.scenario, "", (), "", invalid=unheard))
+            for each in run.measurements
+        ]
+        return judge_beside(
+            [_first(each, workers) for each in run.measurements],
+            [_first(each, workers) for each in base],
+            policy=self.policy,
+            look=look,
+        )
 
 
 def planted(run: Run, arm: str, factors: Mapping[str, float]) -> Run:

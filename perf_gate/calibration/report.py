@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perf_gate.calibration.rate import Rate
 from perf_gate.calibration.rival import Rival, Standing
-from perf_gate.calibration.split import Split
 from perf_gate.calibration.trial import Case, Tally
-from perf_gate.judging.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -25,29 +23,20 @@ class RealLine:
 class Report:
     """Everything that is published.
 
-    command: the line that made it. date: ISO 8601. workers: distinct processes in the pool, of `sources` files, of
-    which `left_out` did not fit. asked: the split that a real run has; split: the one that the pool is large enough
-    for. scenarios: number with a timed metric; slowed: of those, the ones that a slowdown of `arm` makes worse.
-    rows: sampled rows of a run.
+    pool: what simulated runs are drawn from. facts: name -> text, in order. against: what real runs are held against.
+    slowed: number of scenarios that a slowdown of `arm` makes worse. rows: sampled rows of a run. limits: sentences.
     """
 
-    record: str
-    machine: str
-    command: str
-    date: str
+    pool: str
+    facts: Mapping[str, str]
+    against: str
     arm: str
-    policy: Policy
-    workers: int
-    sources: int
-    left_out: Mapping[str, str]
-    asked: Split
-    split: Split
-    scenarios: int
     slowed: int
     rows: int
     tallies: Mapping[Case, Tally]
     real: Sequence[RealLine]
-    rivals: Mapping[Rival, Standing]
+    limits: Sequence[str]
+    rivals: Mapping[Rival, Standing] = field(default_factory=dict)
 
     @property
     def slowdowns(self) -> list[float]:
@@ -60,19 +49,7 @@ class Report:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _head(self) -> str:
-        facts = {
-            "command": f"`{self.command}`",
-            "date": self.date,
-            "record": self.record,
-            "machine class": self.machine,
-            "distinct worker processes": f"{self.workers}, from {_counted(self.sources, 'file')}",
-            "a simulated run": f"record of {self.split.reference} workers, candidate judged after "
-            f"{_words(self.split.looks)}; {self.scenarios} timed scenarios, {self.rows} sampled rows",
-            "promised": f"at most {100 * self.policy.alpha:g} % of unchanged runs red, over all rows and looks",
-            "slowed down": f"the seconds of the arm `{self.arm}`, in one of {self.slowed} scenarios (in turn) or "
-            "in all",
-        }
-        lines = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+        lines = "\n".join(f"- {name}: {fact}" for name, fact in self.facts.items())
         return f"# How often the gate is wrong\n\n{lines}\n\nIn brackets: exact 95 % intervals (Clopper-Pearson), in %."
 
     def _resampled(self) -> str:
@@ -91,7 +68,7 @@ class Report:
         wrong = [f"- {line.what}: {text}" for line in self.real for text in line.wrong]
         told = "\n\nWhat did not pass where nothing was planted:\n\n" + "\n".join(wrong) if wrong else ""
         table = _table(("", "red", "cannot judge", "n"), rows)
-        return f"## The gate, on real runs against the record\n\n{table}{told}"
+        return f"## The gate, on real runs against {self.against}\n\n{table}{told}"
 
     def _competition(self) -> str:
         if not self.rivals:
@@ -141,37 +118,18 @@ class Report:
         )
 
     def _limits(self) -> str:
-        said = [
-            (
-                f"All simulated runs are random splits of the same {self.workers} processes, without replacement: no "
-                "process is on both sides, but the runs are not independent of each other. The intervals hold for the "
-                "simulation; what these processes do not show, no number of runs can."
-            ),
-            "A planted slowdown is an exact factor on the recorded seconds; only runs with --plant really wait.",
-        ]
-        if self.split != self.asked:
-            said.append(
-                f"A real run holds {_words(self.asked.looks)} against a record of {self.asked.reference}. "
-                f"{self.workers} processes are too few for that: here {_words(self.split.looks)} stand against "
-                f"{self.split.reference}, and a run that is still undecided then counts as such. This is less evidence "
-                "than a real run has: take detection rates as lower bounds, and add runs with --against."
-            )
-        if self.sources > 1:
-            said.append(
-                "Processes of several runs are mixed: what makes one whole run differ from another counts as a "
-                "difference between processes here. The real runs above are the check for that."
-            )
-        said += [f"Left out: {source}: {why}." for source, why in self.left_out.items()]
-        return "## What limits this\n\n" + "\n".join(f"- {text}" for text in said)
+        return "## What limits this\n\n" + "\n".join(f"- {text}" for text in self.limits)
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """E.g. "1 file", "2 files"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _words(looks: Sequence[int]) -> str:
+def words(looks: Sequence[int], noun: str = "workers") -> str:
+    """E.g. "8 and 10 workers"."""
     *most, last = map(str, looks)
-    return f"{', '.join(most)}{' and ' if most else ''}{last} workers"
+    return f"{', '.join(most)}{' and ' if most else ''}{last} {noun}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,10 +99,69 @@ def slowable(family: Family, arm: str, within: str = "") -> list[int]:
     return found
 
 
+class Draws(ABC):
+    """Where runs come from. family: the rows that they are judged by. troubles: what the machine can be made to do."""
+
+    family: Family
+    troubles: tuple[Trouble, ...] = ()
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
+        """Draw `runs` runs; what comes back gives their evidence look by look, under a trouble or none."""
+
+
+class AgainstRecord(Draws):
+    """Records with a candidate each, drawn from one pool of workers."""
+
+    def __init__(self, pool: Pool, family: Family, split: Split, cases: Sequence[Case], seed: int = 0) -> None:
+        """Disturb the pool's samples for the cases that want it. Deterministic for a seed."""
+        self.family, self._pool, self._split = family, pool, split
+        self.troubles = tuple(dict.fromkeys(case.trouble for case in cases if case.trouble is not None))
+        self._tables = {
+            trouble: troubled(trouble, pool, family, split.looks[-1], np.random.default_rng([seed, 1, number]))
+            for number, trouble in enumerate(self.troubles)
+        }
+
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
+        """See Draws.draw."""
+        reference, now = self._split.draw(random, self._pool.workers, runs)
+        return lambda trouble: self._stands(reference, now, trouble)
+
+    def _stands(self, reference: np.ndarray, now: np.ndarray, trouble: Trouble | None) -> Iterator[Stand]:
+        if trouble is None:
+            ours, theirs = self.family.now[:, now], self.family.reference[:, reference]
+        else:
+            slowed, apart = self._tables[trouble]
+            ours, theirs = slowed[:, now, np.arange(now.shape[1])], apart[:, reference]
+        yield from _by_look(self.family, self._split.looks, ours, theirs, whole_reference=True)
+
+
+class BesideBase(Draws):
+    """Paired runs, drawn from one pool of pairs."""
+
+    def __init__(self, family: Family, looks: Sequence[int]) -> None:
+        """looks: numbers of pairs, ascending; each run holds different ones."""
+        self.family, self._looks = family, tuple(looks)
+
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
+        """See Draws.draw."""
+        pairs = self.family.now.shape[1]
+        chosen = random.permuted(np.tile(np.arange(pairs), (runs, 1)), axis=1)[:, : self._looks[-1]]
+        ours, theirs = self.family.now[:, chosen], self.family.reference[:, chosen]
+        return lambda _: _by_look(self.family, self._looks, ours, theirs, whole_reference=False)
+
+
+def _by_look(
+    family: Family, looks: Sequence[int], now: Floats, reference: Floats, *, whole_reference: bool
+) -> Iterator[Stand]:
+    """The evidence at each look; values are (lines, runs, workers). A record is whole from the first look on."""
+    ours, theirs = np.swapaxes(now, 0, 1), np.swapaxes(reference, 0, 1)
+    for look in looks:
+        yield family.stand(ours[:, :, :look], theirs if whole_reference else theirs[:, :, :look])
+
+
 def simulate(
-    pool: Pool,
-    family: Family,
-    split: Split,
+    draws: Draws,
     cases: Sequence[Case],
     *,
     arm: str,
@@ -110,25 +170,22 @@ def simulate(
     seed: int = 0,
     tell: Tell = lambda _done, _all: None,
 ) -> Mapping[Case, Tally]:
-    """Draw `runs` records with a candidate each and judge every case on the same draws.
+    """Draw `runs` runs and judge every case on the same draws.
 
     A run goes through the looks as a campaign does: it stops where no row is undecided, and what counts is the
     verdict at the last look that it reached. Deterministic for a seed. tell: told the runs done and all runs.
     """
+    family = draws.family
     slow = slowable(family, arm, within)
-    tables = {
-        trouble: troubled(trouble, pool, family, split.looks[-1], np.random.default_rng([seed, 1, number]))
-        for number, trouble in enumerate(dict.fromkeys(case.trouble for case in cases if case.trouble is not None))
-    }
     random = np.random.default_rng([seed, 0])
     counts = {case: np.zeros(3, dtype=int) for case in cases}
     for start in range(0, runs, CHUNK):
         size = min(CHUNK, runs - start)
-        reference, now = split.draw(random, pool.workers, size)
+        drawn = draws.draw(random, size)
         turn = np.array(slow)[np.arange(start, start + size) % len(slow)]
         one = turn[:, None] == np.arange(len(family.scenarios))
-        for trouble in (None, *tables):
-            looks = list(_stands(family, split, reference, now, None if trouble is None else tables[trouble]))
+        for trouble in (None, *draws.troubles):
+            looks = list(drawn(trouble))
             for case in cases:
                 if case.trouble is trouble:
                     slowed = one | np.isin(np.arange(one.shape[1]), slow) if case.everywhere else one
@@ -145,16 +202,3 @@ def _ended(family: Family, looks: Sequence[Stand], shift: Floats, runs: int) -> 
         if ends.open.any():
             ends.take(family.verdicts(stand.of(ends.open).shifted(shift[ends.open]), look))
     return ends
-
-
-def _stands(
-    family: Family, split: Split, reference: np.ndarray, now: np.ndarray, table: tuple[Floats, Floats] | None
-) -> Iterator[Stand]:
-    """The evidence at each look; values are (runs, lines, workers)."""
-    if table is None:
-        ours, theirs = family.values[:, now], family.values[:, reference]
-    else:
-        ours, theirs = table[0][:, now, np.arange(now.shape[1])], table[1][:, reference]
-    ours, theirs = np.swapaxes(ours, 0, 1), np.swapaxes(theirs, 0, 1)
-    for look in split.looks:
-        yield family.stand(ours[:, :, :look], theirs)

@@ -89,7 +89,7 @@ def troubled(
     seconds = [_seconds(trouble, each, of_now, random) for each in pool.measurements]
     now = [_values(line.metric, seconds[line.scenario]) for line in family.lines]
     plain = np.array([line.metric.denominator is None for line in family.lines])
-    return np.stack(now), family.values + np.outer(plain, np.log(of_then))
+    return np.stack(now), family.now + np.outer(plain, np.log(of_then))
 
 
 def times(places: int, visits: int) -> Floats:

@@ -63,7 +63,7 @@ def beside(metric: Sampled, now: Measurement, base: Measurement, *, share: float
     share: part of the metric's allowance that is granted where the metric names none of its own for this
     (Sampled.beside). What has to be ruled out before it may pass stays the same.
     """
-    allowance = share * math.log1p(metric.allowance) if metric.beside is None else math.log1p(metric.beside)
+    allowance = allowance_beside(metric, share)
     resolution = max(math.log1p(metric.resolution), allowance + _distance(metric))
     ours, theirs = values(metric, now), values(metric, base)
     names = [name for name in ours if name in theirs]
@@ -71,6 +71,11 @@ def beside(metric: Sampled, now: Measurement, base: Measurement, *, share: float
     floor = _floor(metric, math.exp(mean(theirs.values()))) if theirs else 0.0
     allowed, needed = max(allowance, floor), max(resolution, floor + _distance(metric))
     return Contest(now.scenario, metric, ours, theirs, allowed, needed, floor, paired=True)
+
+
+def allowance_beside(metric: Sampled, share: float) -> float:
+    """What `beside` grants, on the log scale, before any floor."""
+    return share * math.log1p(metric.allowance) if metric.beside is None else math.log1p(metric.beside)
 
 
 def _distance(metric: Sampled) -> float:

@@ -37,14 +37,20 @@ class FormatError(Exception):
         super().__init__(f"{where}: {what}" if where else what)
 
 
-def encode(name: str, profile: str, sections: Iterable[Section], run: Mapping[str, object] | None = None) -> str:
+def encode(
+    name: str,
+    profile: str,
+    sections: Iterable[Section],
+    run: Mapping[str, object] | None = None,
+    base: Section | None = None,
+) -> str:
     """The text of a record file. Raises ValueError for what `decode` would refuse.
 
     pytest-benchmark's part shows the section recorded last; its format knows one machine only.
-    run: facts about a run that is no record, which mark the file as such.
+    run: facts about a run that is no record, which mark the file as such. base: what was measured beside that run.
     """
     ordered = sorted(sections, key=lambda section: (section.created, section.machine))
-    for section in ordered:
+    for section in [*ordered, *([] if base is None else [base])]:
         _check(section.measurements, f"section {section.machine!r}")
     latest = ordered[-1]
     document = {
@@ -55,6 +61,7 @@ def encode(name: str, profile: str, sections: Iterable[Section], run: Mapping[st
             "profile": profile,
             "sections": {section.machine: _section_to_json(section) for section in ordered},
             **({} if run is None else {"run": dict(run)}),
+            **({} if base is None else {"base": _section_to_json(base)}),
         },
     }
     return _layout(document) + "\n"
@@ -107,13 +114,18 @@ def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
     return _decoded(ours, path)
 
 
-def decode_run(text: str, path: Path) -> tuple[str, str, tuple[Section, ...], dict[str, Any]]:
-    """The same of the samples of a run that is no record, and the facts about it. Raises RecordError."""
+def decode_run(text: str, path: Path) -> tuple[str, tuple[Section, ...], dict[str, Any], Section | None]:
+    """Profile and sections of the samples of a run that is no record, the facts about it, and the base beside it.
+
+    Raises RecordError.
+    """
     ours = _ours(text, path)
     facts = ours.get("run")
     if not isinstance(facts, dict):
         raise RecordError(path, "is no file of --gate-samples: it has no 'run' object", "Make one with --gate-samples")
-    return *_decoded(ours, path), facts
+    _, profile, sections = _decoded(ours, path)
+    base = _read(path, lambda: _section(ours["base"], "base")) if "base" in ours else None
+    return profile, sections, facts, base
 
 
 def _ours(text: str, path: Path) -> dict[str, Any]:
@@ -135,8 +147,12 @@ def _ours(text: str, path: Path) -> dict[str, Any]:
 
 
 def _decoded(ours: dict[str, Any], path: Path) -> tuple[str, str, tuple[Section, ...]]:
+    return _read(path, lambda: _record(ours))
+
+
+def _read(path: Path, decoded: Callable[[], T]) -> T:
     try:
-        return _record(ours)
+        return decoded()
     except (FormatError, ValueError, OverflowError) as error:
         raise RecordError(path, str(error), RESTORE) from None
 

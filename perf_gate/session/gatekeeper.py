@@ -389,6 +389,7 @@ class Gatekeeper:
                 sampled=not self.settings.exact,
                 plant="" if plant is None else str(plant),
                 seconds=0.0 if log is None else log.seconds,
+                base=self._base,
             )
             save_run(run, path)
         except (ValueError, RecordError) as error:

@@ -358,8 +358,7 @@ def _against(config: pytest.Config, root: Path) -> Against | None:
             if option(name) is not None:
                 raise pytest.UsageError(f"--{name.replace('_', '-')} says how to measure a base: add --gate-against")
         return None
-    others = {"--benchmark-compare": _reference(config) is not None}
-    others |= {f"--{name.replace('_', '-')}": option(name) is not None for name in ("gate_record", "gate_samples")}
+    others = {"--benchmark-compare": _reference(config) is not None, "--gate-record": option("gate_record") is not None}
     for other, given in others.items():
         if given:
             raise pytest.UsageError(
@@ -400,7 +399,7 @@ def _refuse_untold_plant(found: Settings) -> None:
         raise pytest.UsageError(
             "--gate-plant slows the run down on purpose: it can never be a record, drop one of both"
         )
-    if found.plant is not None and found.samples is None and found.against is None:
+    if found.plant is not None and found.samples is None:
         raise pytest.UsageError("--gate-plant is for perf-gate calibrate, which reads the run from --gate-samples=FILE")
     if found.samples is not None and found.samples.resolve().is_relative_to(found.baselines.resolve()):
         raise pytest.UsageError(

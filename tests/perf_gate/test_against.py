@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from perf_gate.records.runfile import load_run
 from tests.perf_gate.engines import write_engine
 from tests.perf_gate.test_branches import everything
 from tests.perf_gate.versioned import CANNOT_JUDGE, INI, QUIET, SUITE, USAGE, Project, says
@@ -47,6 +49,18 @@ def test_a_slower_hit_and_one_copy_more_are_regressions(versioned: Project) -> N
     result = versioned.against()
     assert result.ret == 0, result.stdout.str()
     says(result, "5 improved")
+
+
+def test_the_samples_of_both_sides_are_kept(versioned: Project) -> None:
+    write_engine(versioned.path, slower=1.2)
+    file = versioned.path / "tmp" / "pairs.json"
+    assert versioned.against(f"--gate-samples={file}").ret == 1
+    run = load_run(file)
+    assert run.base is not None
+    assert [each.scenario for each in run.base.measurements] == [each.scenario for each in run.section.measurements]
+    ours, theirs = (next(each for each in side.measurements if each.seconds) for side in (run.section, run.base))
+    assert ours.names == theirs.names
+    assert np.median(ours.seconds["warm"]) > 1.1 * np.median(theirs.seconds["warm"])
 
 
 def test_the_page_shows_the_base_as_what_the_run_was_held_against(versioned: Project) -> None:
@@ -160,7 +174,6 @@ def test_allowances_for_this_can_be_given_by_ini_and_marker(versioned: Project) 
         (["--gate-against=perf_tests"], "behind the paths of the suites"),
         (["--gate-against=HEAD", "--benchmark-compare"], "run pytest twice"),
         (["--gate-against=HEAD", "--gate-record=x"], "--gate-record is about records"),
-        (["--gate-against=HEAD", "--gate-samples=x"], "--gate-samples is about records"),
         (["--gate-against=HEAD", "--benchmark-disable"], "--gate-against needs to measure"),
         (["--gate-against-python=/no/such/python", "--gate-against=HEAD"], "path of a Python interpreter"),
         ([f"--gate-against-python={sys.executable}"], "add --gate-against"),

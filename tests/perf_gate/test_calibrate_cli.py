@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perf_gate.calibration import plot as calibrate_plot
-from perf_gate.calibration.calibrate import cut, parse_slowdowns
-from perf_gate.cli import main
+from perf_gate.calibration.options import parse_slowdowns
+from perf_gate.cli import cut, main
 from perf_gate.records.record import save
 from perf_gate.records.runfile import run_of, save_run
 from perf_gate.verdict import Exit
@@ -61,7 +61,8 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
         "- record: 0001_base.json (base, profile quick)",
         f"- machine class: {samples.MACHINE}",
         "- distinct worker processes: 24, from 1 file",
-        "record of 12 workers, candidate judged after 8, 10 and 12 workers; 2 timed scenarios, 6 sampled rows",
+        "- a simulated run: record of 12 workers, candidate judged after 8, 10 and 12 workers\n",
+        "- judged: 2 timed scenarios, 6 sampled rows\n",
         "24 processes are too few for that",
     ):
         assert part in said
@@ -142,6 +143,65 @@ def test_the_loop_makes_the_runs(record, capsys):
     assert sorted(path.name for path in Path("kept").glob("*.json")) == [
         "plant-warm-1.5-001.json", "plant-warm-1.5-002.json", "run-001.json", "run-002.json",
     ]  # fmt: skip
+
+
+def paired_file(name: str, seed: int, plant: str = "", slower: float = 1.0) -> str:
+    run = run_of(side(seed, 8, slower=slower), samples.provenance(), plant=plant, seconds=90.0, base=side(seed + 50, 8))
+    save_run(run, Path(name))
+    return name
+
+
+def test_paired_runs_are_drawn_from_their_pairs(record, capsys):
+    honest = [paired_file(f"pair{seed}.json", seed) for seed in (2, 3, 4)]
+    slow = paired_file("slow.json", 5, plant="warm=1.2", slower=1.2)
+    call = ["calibrate", "--paired", "--runs=300", "--slowdowns=3,10", "--against", *honest, slow]
+    assert main([*call, "--markdown", "paired.md", "--plot", "paired.svg"]) == 0
+    said = capsys.readouterr().out
+    assert Path("paired.md").read_text() == said
+    assert Path("paired.svg").exists()
+    for part in (
+        "- distinct pairs of worker processes: 24, from 3 files with the same code on both sides, measured in 90 to 90",
+        "- a simulated run: judged after 6 and 8 pairs\n",
+        "- judged: 2 timed scenarios, 6 sampled rows\n",
+    ):
+        assert part in said
+    resampled = "The gate, on resampled runs"
+    assert cells(said, "nothing changed", resampled)[1] == "0.00 % [0.00, 1.22]"
+    assert cells(said, "10 % slower in all scenarios", resampled)[1] == "100.00 % [98.78, 100.00]"
+    real = "The gate, on real runs against the base beside them"
+    calm = cells(said, "nothing changed", real)
+    assert (calm[1], calm[3]) == ("0.00 % [0.00, 70.8]", "3")
+    assert cells(said, "the workers really waited: warm 20 % slower in all scenarios", real)[1].startswith("100.00 %")
+    assert "under other rules" not in said
+    assert "drift" not in said
+
+
+def test_runs_of_another_kind_are_refused(record, capsys):
+    alone, pair = run_file("alone.json", 2), paired_file("pair.json", 3)
+    assert main(["calibrate", "--paired", "--against", alone]) == Exit.CANNOT_JUDGE
+    assert "alone.json holds no base beside it" in capsys.readouterr().err
+    assert main(["calibrate", record, "--against", pair]) == Exit.CANNOT_JUDGE
+    assert "pair.json holds a base beside it" in capsys.readouterr().err
+    assert main(["calibrate", "--paired", "--workers=8:10", "--against", pair]) == Exit.CANNOT_JUDGE
+    assert "8 pairs are fewer than the 10 of one run" in capsys.readouterr().err
+    slow = paired_file("slow.json", 5, plant="warm=1.2")
+    assert main(["calibrate", "--paired", "--against", slow]) == Exit.CANNOT_JUDGE
+    assert "same code on both sides" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ([], "either the record"),
+        (["0001_base.json", "--paired"], "either the record"),
+        (["--paired"], "draws from real runs"),
+        (["--paired", "--machine=x", "--against", "a.json"], "--machine chooses among"),
+        (["--paired", "--real=2", "--plant=warm=1.1@each", "--", "pytest"], "@each takes the scenarios of a record"),
+    ],
+)
+def test_a_record_or_pairs(record, capsys, call, words):
+    assert main(["calibrate", *call]) == USAGE
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,10 @@ from hypothesis import strategies as st
 
 from perf_gate.calibration import trial as calibrate_trial
 from perf_gate.calibration.family import Family
-from perf_gate.calibration.pool import CalibrationError, gather
-from perf_gate.calibration.replay import Hearing, planted
+from perf_gate.calibration.pool import CalibrationError, gather, gather_pairs
+from perf_gate.calibration.replay import PairedHearing, RecordHearing, planted
 from perf_gate.calibration.split import Split
-from perf_gate.calibration.trial import Case, simulate, slowable
+from perf_gate.calibration.trial import AgainstRecord, BesideBase, Case, simulate, slowable
 from perf_gate.calibration.trouble import TROUBLES, Drift, Neighbour, OddProcess, troubled
 from perf_gate.judging.judge import judge, undecided
 from perf_gate.judging.policy import Policy
@@ -34,9 +36,15 @@ def pool_of(seed=1, workers=40, shorts=SHORT, metrics=METRICS, **changes):
     )
 
 
+def held(pool, cut, cases, *, policy=None, seed=0, **options):
+    """Simulated runs against simulated records."""
+    draws = AgainstRecord(pool, Family.against_record(pool, policy or Policy()), cut, cases, seed)
+    return simulate(draws, cases, arm="warm", seed=seed, **options)
+
+
 def fast(family, now, reference, shift, look):
     """What the arrays say, row by row, as a word."""
-    stand = family.stand(family.values[:, now][None], family.values[:, reference][None]).shifted(shift)
+    stand = family.stand(family.now[:, now][None], family.reference[:, reference][None]).shifted(shift)
     found = family.verdicts(stand, look)
     return [
         "red" if red else "up" if up else "open" if unsure else "pass"
@@ -58,7 +66,7 @@ def fast(family, now, reference, shift, look):
 def test_the_fast_judge_says_what_the_judge_says(seed, sizes, scatter, factor, slow, look, alpha, shorts):
     pool = pool_of(seed, shorts=shorts, offset=scatter)
     policy = Policy(alpha=alpha)
-    family = Family(pool, policy)
+    family = Family.against_record(pool, policy)
     order = np.random.default_rng(seed).permutation(pool.workers)
     now, reference = order[: sizes[0]], order[16 : 16 + sizes[1]]
     slowed = np.array([[index in slow for index in range(len(shorts))]])
@@ -82,14 +90,20 @@ def test_a_simulated_run_ends_as_the_looks_of_the_judge_end():
     """The same draws, run by run through the real judge, with 4 % planted, where ends of every kind occur."""
     pool = pool_of(3, workers=30, offset=0.012, metrics=(EFFICIENCY, SPEEDUP))
     policy, cut, runs = Policy(alpha=0.02), Split(12, (6, 10, 16)), 60
-    tally = simulate(pool, Family(pool, policy), cut, [Case(0.04)], arm="warm", runs=runs, seed=5)[Case(0.04)]
+    tally = simulate(
+        AgainstRecord(pool, Family.against_record(pool, policy), cut, [Case(0.04)]),
+        [Case(0.04)],
+        arm="warm",
+        runs=runs,
+        seed=5,
+    )[Case(0.04)]
     reference, now = cut.draw(np.random.default_rng([5, 0]), pool.workers, runs)
     ends = []
     for number in range(runs):
         section = Section("", samples.provenance(), tuple(pool.side(reference[number])))
         run = run_of(pool.side(now[number]), samples.provenance())
         name = pool.measurements[number % 3].scenario
-        ends.append(Hearing(section, policy, cut.looks).replay(planted(run, "warm", {name: 1.04})))
+        ends.append(RecordHearing(policy, cut.looks, section).replay(planted(run, "warm", {name: 1.04})))
     assert tally.red == sum(end.red for end in ends)
     assert tally.undecided == sum(end.undecided for end in ends)
     assert {end.look for end in ends} == {1, 2, 3}
@@ -101,7 +115,12 @@ def test_nothing_planted_is_green_and_ten_percent_is_caught():
     """2000 runs. 8 or more red at the promised 0.1 % has p < 1e-3; 10 % is 8 standard errors away from a miss."""
     pool = pool_of(metrics=(EFFICIENCY, SPEEDUP))
     cases = [Case(), Case(0.1), Case(0.1, everywhere=True)]
-    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 12, 16)), cases, arm="warm", runs=2000)
+    found = simulate(
+        AgainstRecord(pool, Family.against_record(pool, Policy()), Split(24, (8, 12, 16)), cases),
+        cases,
+        arm="warm",
+        runs=2000,
+    )
     calm, one, everywhere = (found[case] for case in cases)
     assert calm.red < 8
     assert calm.undecided < 100
@@ -110,11 +129,11 @@ def test_nothing_planted_is_green_and_ten_percent_is_caught():
 
 def test_the_same_seed_gives_the_same_figures_whatever_the_chunks(monkeypatch):
     pool = pool_of(4, offset=0.03)
-    family, cut = Family(pool, Policy(alpha=0.05)), Split(24, (8, 16))
+    policy, cut = Policy(alpha=0.05), Split(24, (8, 16))
     cases = [Case(), Case(0.03), *(Case(trouble=trouble) for trouble in TROUBLES)]
 
     def once(seed):
-        return list(simulate(pool, family, cut, cases, arm="warm", runs=300, seed=seed).values())
+        return list(held(pool, cut, cases, policy=policy, runs=300, seed=seed).values())
 
     first = once(7)
     assert first == once(7)
@@ -128,7 +147,12 @@ def test_slower_in_one_scenario_takes_turns_over_those_with_the_arm():
     quiet = [measurement(short, seed=2, workers=40, metrics=[EFFICIENCY], offset=0.001) for short in ("p50", "p200")]
     loud = measurement("p500", seed=2, workers=40, metrics=[EFFICIENCY], offset=0.5)
     pool = gather({"r": [*quiet, loud]})
-    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 16)), [Case(0.2)], arm="warm", runs=300)
+    found = simulate(
+        AgainstRecord(pool, Family.against_record(pool, Policy()), Split(24, (8, 16)), [Case(0.2)]),
+        [Case(0.2)],
+        arm="warm",
+        runs=300,
+    )
     assert 200 <= found[Case(0.2)].red < 215
 
 
@@ -138,14 +162,20 @@ def test_only_what_is_named_is_slowed_down():
     loud = measurement("x500", seed=2, workers=40, metrics=[EFFICIENCY], offset=0.5)
     pool = gather({"r": [*quiet, loud]})
     cases = [Case(0.2), Case(0.2, everywhere=True)]
-    found = simulate(pool, Family(pool, Policy()), Split(24, (8, 16)), cases, arm="warm", within="[p", runs=60)
+    found = simulate(
+        AgainstRecord(pool, Family.against_record(pool, Policy()), Split(24, (8, 16)), cases),
+        cases,
+        arm="warm",
+        within="[p",
+        runs=60,
+    )
     assert [found[case].red for case in cases] == [60, 60]
     with pytest.raises(CalibrationError, match="'absent' in its name"):
-        slowable(Family(pool, Policy()), "warm", "absent")
+        slowable(Family.against_record(pool, Policy()), "warm", "absent")
 
 
 def test_an_arm_that_no_metric_suffers_from_is_named():
-    family = Family(pool_of(metrics=(EFFICIENCY,)), Policy())
+    family = Family.against_record(pool_of(metrics=(EFFICIENCY,)), Policy())
     assert slowable(family, "warm") == [0, 1, 2]
     assert slowable(family, "warm", "p200") == [1]
     with pytest.raises(CalibrationError, match=r"'floor'.*\['floor', 'warm'\]"):
@@ -155,11 +185,92 @@ def test_an_arm_that_no_metric_suffers_from_is_named():
 def test_progress_is_told():
     told = []
     pool = pool_of(metrics=(EFFICIENCY,))
-    simulate(
-        pool, Family(pool, Policy()), Split(24, (8,)), [Case()], arm="warm", runs=1500,
-        tell=lambda done, wanted: told.append((done, wanted)),
-    )  # fmt: skip
+    held(pool, Split(24, (8,)), [Case()], runs=1500, tell=lambda done, wanted: told.append((done, wanted)))
     assert told == [(1000, 1500), (1500, 1500)]
+
+
+# ------------------------------------------------------------------ pairs
+
+
+def paired(seed, workers=30, shorts=SHORT, metrics=METRICS, **changes):
+    """A run with the same code on both sides; `changes` make its candidate another."""
+    ours, theirs = (
+        [measurement(s, seed=2 * seed + side, workers=workers, visits=20, metrics=metrics, **kept) for s in shorts]
+        for side, kept in ((0, changes), (1, {key: value for key, value in changes.items() if key != "slower"}))
+    )
+    return run_of(ours, samples.provenance(), base=theirs)
+
+
+def pairs_of(*runs):
+    return gather_pairs({f"r{i}": (run.measurements, run.base.measurements) for i, run in enumerate(runs)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(3, 12),
+    scatter=st.sampled_from([0.002, 0.01, 0.04]),
+    factor=st.sampled_from([1.0, 1.01, 1.03, 1.2, 0.9]),
+    slow=st.sets(st.integers(0, 2)),
+    look=st.integers(1, 2),
+    alpha=st.sampled_from([0.001, 0.2, 0.4]),
+    shorts=st.sampled_from([SHORT, SHORT[:1]]),
+    own=st.sampled_from([None, 0.02]),
+)
+def test_the_fast_judge_of_pairs_says_what_the_judge_says(seed, size, scatter, factor, slow, look, alpha, shorts, own):
+    metrics = (replace(EFFICIENCY, beside=own), SPEEDUP, WARM, GAIN)
+    pairs = pairs_of(paired(seed, shorts=shorts, metrics=metrics, offset=scatter))
+    policy = Policy(alpha=alpha, looks=2)
+    family = Family.beside_base(pairs, policy)
+    chosen = np.random.default_rng(seed).permutation(pairs.now.workers)[:size]
+    slowed = np.array([[index in slow for index in range(len(shorts))]])
+
+    names = [each.scenario for each in pairs.now.measurements]
+    run = run_of(pairs.now.side(chosen), samples.provenance(), base=pairs.base.side(chosen))
+    slower = planted(run, "warm", {name: factor for name, is_slow in zip(names, slowed[0], strict=True) if is_slow})
+    rows = PairedHearing(policy, (size,)).rows(slower, size, look)
+    wanted = {(row.scenario, row.metric.name): WORDS[row.verdict] for row in rows}
+
+    order_of_rows = []
+    for metric in metrics:
+        order_of_rows += [(name, metric.name) for name in names]
+        order_of_rows += [("(all)", metric.name)] if len(names) > 1 else []
+    found = fast(family, chosen, chosen, family.shift("warm", factor, slowed), look)
+    assert dict(zip(order_of_rows, found, strict=True)) == wanted
+    assert family.rows == len(rows)
+
+
+def test_a_simulated_paired_run_ends_as_the_looks_of_the_judge_end():
+    """The same draws, run by run through the real judge, with 3 % planted, where ends of every kind occur."""
+    pairs = pairs_of(paired(3, offset=0.012, metrics=(EFFICIENCY, SPEEDUP)))
+    policy, looks, runs = Policy(alpha=0.02, looks=3), (6, 10, 16), 60
+    draws = BesideBase(Family.beside_base(pairs, policy), looks)
+    tally = simulate(draws, [Case(0.03)], arm="warm", runs=runs, seed=5)[Case(0.03)]
+    chosen = np.random.default_rng([5, 0]).permuted(np.tile(np.arange(30), (runs, 1)), axis=1)[:, :16]
+    ends = []
+    for number, drawn in enumerate(chosen):
+        run = run_of(pairs.now.side(drawn), samples.provenance(), base=pairs.base.side(drawn))
+        name = pairs.now.measurements[number % 3].scenario
+        ends.append(PairedHearing(policy, looks).replay(planted(run, "warm", {name: 1.03})))
+    assert tally.red == sum(end.red for end in ends)
+    assert tally.undecided == sum(end.undecided for end in ends)
+    assert {end.look for end in ends} == {1, 2, 3}
+    assert 0 < tally.red < runs
+    assert 0 < tally.undecided < runs
+
+
+def test_pairs_keep_their_partners():
+    """A worker that is on one side only is in no pair, and both sides keep the same order."""
+    run, other = paired(1, workers=6), paired(2, workers=6)
+    lame = replace(run.base, measurements=tuple(replace(each, crew=tuple("abcdex")) for each in run.base.measurements))
+    named = replace(
+        run.section, measurements=tuple(replace(each, crew=tuple("abcdef")) for each in run.section.measurements)
+    )
+    pairs = pairs_of(replace(run, section=named, base=lame), other)
+    assert pairs.now.measurements[0].names == pairs.base.measurements[0].names
+    assert [name.partition("#")[0] for name in pairs.now.measurements[0].names] == ["r0"] * 5 + ["r1"] * 6
+    family = Family.beside_base(pairs, Policy())
+    assert family.now.shape == family.reference.shape == (len(METRICS) * len(SHORT), 11)
 
 
 # ------------------------------------------------------------------ troubles
@@ -167,9 +278,9 @@ def test_progress_is_told():
 
 def place_values(trouble, metrics, places=8):
     pool = pool_of(5, workers=6, metrics=metrics, noise=1e-9)
-    family = Family(pool, Policy())
+    family = Family.against_record(pool, Policy())
     now, then = troubled(trouble, pool, family, places, np.random.default_rng(1))
-    return family, now - family.values[:, :, None], then - family.values
+    return family, now - family.now[:, :, None], then - family.now
 
 
 def test_drift_hits_times_in_the_order_of_the_run_and_spares_ratios():
@@ -215,7 +326,7 @@ def real(seed, workers=16, **changes):
 
 
 def test_a_replay_stops_where_nothing_is_undecided():
-    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    hearing = RecordHearing(Policy(), (8, 12, 16), section_of(real(1, 24).measurements))
     calm = hearing.replay(real(2))
     assert (calm.look, calm.red, calm.undecided) == (1, False, False)
     noisy = hearing.replay(real(2, offset=0.2))
@@ -225,7 +336,7 @@ def test_a_replay_stops_where_nothing_is_undecided():
 
 
 def test_a_replay_of_a_short_run_ends_with_the_workers_it_has():
-    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    hearing = RecordHearing(Policy(), (8, 12, 16), section_of(real(1, 24).measurements))
     short = hearing.replay(real(2, 10, offset=0.2))
     assert short.look == 2
     level = judge(
@@ -239,12 +350,12 @@ def test_what_a_run_lost_is_no_pass():
     lost = real(2)
     broken = run_of([*lost.measurements[:2], measurement("p500", invalid="premise")], samples.provenance())
     assert dict(broken.invalid) == {samples.name("p500"): "premise"}
-    end = Hearing(section_of(real(1, 24).measurements), Policy(), (8,)).replay(broken)
+    end = RecordHearing(Policy(), (8,), section_of(real(1, 24).measurements)).replay(broken)
     assert exit_status(end.rows) is Exit.CANNOT_JUDGE
 
 
 def test_real_runs_are_tallied_and_what_was_wrong_is_told():
-    hearing = Hearing(section_of(real(1, 24).measurements), Policy(), (8, 12, 16))
+    hearing = RecordHearing(Policy(), (8, 12, 16), section_of(real(1, 24).measurements))
     names = [samples.name(short) for short in SHORT]
     runs = [real(seed) for seed in (2, 3, 4)]
     calm, nothing = hearing.tally(runs, Case(), arm="warm", slow=names)
