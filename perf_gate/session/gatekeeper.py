@@ -22,7 +22,7 @@ from perf_gate.records.provenance import Provenance, provenance
 from perf_gate.records.record import write
 from perf_gate.records.recording import record
 from perf_gate.records.refusal import RefusedRecord
-from perf_gate.records.runfile import run_of, save_run
+from perf_gate.records.runfile import Terms, run_of, save_run
 from perf_gate.records.section import RecordError
 from perf_gate.scenario import Scenario
 from perf_gate.session.publication import ReportError, earlier
@@ -381,14 +381,15 @@ class Gatekeeper:
         return [] if plant is None else [f"PLANTED SLOWDOWN {plant}: slower on purpose, this run measures nothing"]
 
     def _keep_samples(self, path: Path) -> None:
-        log, plant = self._log, self.settings.plant
+        log, plant, settings = self._log, self.settings.plant, self.settings
         try:
             run = run_of(
                 tuple(self._measured.values()),
                 self._provenance,
-                sampled=not self.settings.exact,
+                sampled=not settings.exact,
                 plant="" if plant is None else str(plant),
                 seconds=0.0 if log is None else log.seconds,
+                terms=None if log is None else Terms(settings.plan.looks, log.look, settings.policy.alpha),
             )
             save_run(run, path)
         except (ValueError, RecordError) as error:
