@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from perf_gate.branches.folder import TemporaryFolder
 from perf_gate.branches.repository import Repository, RepositoryError
 from perf_gate.branches.subject import Subject
+from perf_gate.folder import TemporaryFolder
 
 # Configuration under which git would write into the repository, or lay out less than the whole commit.
 PLAIN = ("core.splitIndex=false", "core.fsmonitor=false", "core.sparseCheckout=false", "core.untrackedCache=false")

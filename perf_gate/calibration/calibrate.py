@@ -7,11 +7,11 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from perf_gate.calibration import plot
 from perf_gate.calibration.family import Family
@@ -25,20 +25,14 @@ from perf_gate.calibration.trial import Case, Tell, simulate, slowable
 from perf_gate.calibration.trouble import TROUBLES
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.records.obstacle import obstacle, obstacle_below
 from perf_gate.records.record import Record, load, write
 from perf_gate.records.runfile import Run, load_run
 from perf_gate.records.section import Section
-from perf_gate.session.settings import (
-    COMPARE_WORKERS,
-    looks_between,
-    parse_budget,
-    parse_chance,
-    parse_seed,
-    parse_workers,
-)
+from perf_gate.session.options import COMPARE_WORKERS
+from perf_gate.session.settings import looks_between
+from perf_gate.session.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
 from perf_gate.verdict import Exit
-
-Value = TypeVar("Value")
 
 USAGE = 4
 RECORD_WORKERS = 24
@@ -77,23 +71,23 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     _add_simulation(verb)
     real = verb.add_argument_group("real runs", "COMMAND is run N times, with a fresh --gate-samples file each.")
-    real.add_argument("--real", metavar="N", type=_checked(_count, "count"), default=0, help="number of runs")
+    real.add_argument("--real", metavar="N", type=checked(parse_count, "count"), default=0, help="number of runs")
     real.add_argument("--folder", type=Path, default=Path("calibration"), help="where they are kept (%(default)s)")
     real.add_argument(
-        "--plant", metavar="ARM=FACTOR[@SCENARIO]", type=_checked(parse_plant, "plant"),
+        "--plant", metavar="ARM=FACTOR[@SCENARIO]", type=checked(parse_plant, "plant"),
         help=f"let the workers really wait, e.g. warm=1.05; @ID: in one scenario; @{EACH}: in one, all taking turns",
     )  # fmt: skip
     real.add_argument(
-        "--neighbour", metavar="SECONDS", type=_checked(parse_budget, "seconds"),
+        "--neighbour", metavar="SECONDS", type=checked(parse_budget, "seconds"),
         help="burn one core during the middle half of a run that takes SECONDS",
     )  # fmt: skip
     verb.set_defaults(run=run)
 
 
 def _add_simulation(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--runs", type=_checked(_count, "count"), default=10_000, help="simulated runs (%(default)s)")
+    verb.add_argument("--runs", type=checked(parse_count, "count"), default=10_000, help="simulated runs (%(default)s)")
     verb.add_argument(
-        "--rival-runs", type=_checked(_count, "count"), default=2_000, help="for other rules (%(default)s)"
+        "--rival-runs", type=checked(parse_count, "count"), default=2_000, help="for other rules (%(default)s)"
     )
     verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
     verb.add_argument(
@@ -103,38 +97,21 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
         help="slow down only scenarios with TEXT in their names (all that have it)",
     )
     verb.add_argument(
-        "--slowdowns", metavar="PERCENT,...", type=_checked(parse_slowdowns, "percent"),
+        "--slowdowns", metavar="PERCENT,...", type=checked(parse_slowdowns, "percent"),
         default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
     )  # fmt: skip
     verb.add_argument(
-        "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"), default=COMPARE_WORKERS,
-        help="workers of a candidate run, as in --gate-workers (8:10)",
+        "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"), default=COMPARE_WORKERS,
+        help="workers of a candidate run, as in --gate-workers (8:10); a real run is judged by the looks in its file",
     )  # fmt: skip
     verb.add_argument(
-        "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,
+        "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS,
         help="workers of a record (%(default)s)",
     )  # fmt: skip
-    verb.add_argument("--alpha", type=_checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
-    verb.add_argument("--seed", type=_checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
+    verb.add_argument("--alpha", type=checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
+    verb.add_argument("--seed", type=checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
     verb.add_argument("--plot", metavar="FILE.svg", type=Path, help="write the power curve, as SVG and PNG")
     verb.add_argument("--markdown", metavar="FILE.md", type=Path, help="write the report")
-
-
-def _checked(parse: Callable[[str], Value], name: str) -> Callable[[str], Value]:
-    def check(text: str) -> Value:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    check.__name__ = name
-    return check
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("give a whole number >= 1")
-    return int(text)
 
 
 def parse_slowdowns(text: str) -> tuple[float, ...]:
@@ -177,6 +154,12 @@ def _contradiction(options: argparse.Namespace) -> str | None:
         return "--plant and --neighbour say how real runs are made: add --real N -- COMMAND"
     if options.plant and options.plant.arm != options.arm:
         return f"--plant slows {options.plant.arm!r} down, but --arm is {options.arm!r}: name the same arm"
+    for option, path in (("--markdown", options.markdown), ("--plot", options.plot)):
+        # Found before the wait, not after it.
+        if path is not None and (found := obstacle(path)) is not None:
+            return f"{option}={path} cannot be written: {found}"
+    if options.real and (found := obstacle_below(options.folder)) is not None:
+        return f"--folder={options.folder} cannot hold the runs: {found}"
     return None
 
 

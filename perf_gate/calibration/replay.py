@@ -34,7 +34,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class Hearing:
-    """What real runs are held against, and how. looks: numbers of workers, ascending."""
+    """What real runs are held against, and how.
+
+    looks: numbers of workers, ascending, after which a run is judged whose file does not say when it was.
+    """
 
     record: Section
     policy: Policy
@@ -47,13 +50,14 @@ class Hearing:
         there, as one whose budget is spent.
         """
         have = max((each.workers for each in run.measurements), default=0)
+        looks = self.looks if run.terms is None else run.terms.looks
         rows: list[Row] = []
         look = 0
-        for look, workers in enumerate(self.looks, 1):
+        for look, workers in enumerate(looks, 1):
             rows = judge(
                 [_first(each, workers) for each in run.measurements],
                 self.record.measurements,
-                policy=self.policy,
+                policy=replace(self.policy, looks=len(looks)),
                 look=look,
                 machine=run.section.machine,
                 software=run.section.provenance.software,
