@@ -12,6 +12,7 @@ from perf_gate.branches import bisect
 from perf_gate.calibration import calibrate
 from perf_gate.records.record import RecordError
 from perf_gate.reporting import report
+from perf_gate.session.target import TargetError
 from perf_gate.showing import compare, show
 from perf_gate.verdict import Exit
 
@@ -60,7 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     own, command = cut(given)
-    options = parser().parse_args(own)
+    try:
+        options = parser().parse_args(own)
+    except SystemExit as end:
+        if end.code == USAGE and own[:1] == ["report"]:
+            report.abandoned(own[1:])
+        raise
     options.command, options.line = command, ["perf-gate", *given]
     run: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -74,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RecordError as error:
         print(f"cannot judge: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
         return int(Exit.CANNOT_JUDGE)
-    except compare.UnknownMachineError as error:
+    except (compare.UnknownMachineError, TargetError) as error:
         print(f"perf-gate: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
         return USAGE
 

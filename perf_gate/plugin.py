@@ -9,7 +9,10 @@ def test_ttft(scenario, gate):
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -17,8 +20,10 @@ from perf_gate.scenario import Scenario
 from perf_gate.session import hookspec
 from perf_gate.session.counts import Counts
 from perf_gate.session.gatekeeper import Gatekeeper
+from perf_gate.session.options import add_options
 from perf_gate.session.roster import Roster
-from perf_gate.session.settings import add_options, settings
+from perf_gate.session.settings import settings
+from perf_gate.session.target import MAKERS, abandon, named, targets
 
 NAME = "perf-gate"
 NEEDS = (
@@ -29,9 +34,22 @@ NEEDS = (
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add options and ini values."""
+    config = pluginmanager.get_plugin("pytestconfig")
+    assert isinstance(config, pytest.Config)
+    config.add_cleanup(partial(_abandon, config))
     if pluginmanager.is_blocked("benchmark"):
         raise pytest.UsageError(NEEDS)
     add_options(parser)
+
+
+def _abandon(config: pytest.Config) -> None:
+    """After a call that was too wrong to begin: see to it that nothing is taken for what it has come to."""
+    if config.pluginmanager.hasplugin(NAME) or config.known_args_namespace.version:
+        return
+    # It may be any option that was wrong, so there need not be any values.
+    arguments = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    arguments += map(str, config.invocation_params.args)
+    abandon(targets(named(arguments, MAKERS, config.invocation_params.dir)))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perf_gate.branches.folder import TemporaryFolder
 from perf_gate.branches.repository import Repository, RepositoryError
 from perf_gate.branches.subject import Subject
+from perf_gate.folder import TemporaryFolder
+from perf_gate.records.provenance import Provenance
 
 # Configuration under which git would write into the repository, or lay out less than the whole commit.
 PLAIN = ("core.splitIndex=false", "core.fsmonitor=false", "core.sparseCheckout=false", "core.untrackedCache=false")
@@ -23,6 +24,10 @@ class Base:
     root: Path
     commit: str = ""
     directory: Path | None = None
+
+    def provenance(self, candidate: Provenance) -> Provenance:
+        """Where its measurements come from: the candidate's run, on its own commit."""
+        return replace(candidate, commit=self.commit, committed="", branch="", dirty=False)
 
     @contextmanager
     def laid_out(self) -> Iterator[Path]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from perf_gate.branches.base import lay_out
-from perf_gate.branches.folder import TemporaryFolder
 from perf_gate.branches.repository import Repository, RepositoryError
+from perf_gate.folder import TemporaryFolder
 from perf_gate.measuring.crew import GATE
 from perf_gate.showing.quantity import quantity
 from perf_gate.verdict import Exit, Verdict

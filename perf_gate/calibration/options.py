@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from perf_gate.calibration.loop import EACH
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import parse_plant
-from perf_gate.session.settings import (
-    AGAINST_WORKERS,
-    COMPARE_WORKERS,
-    parse_budget,
-    parse_chance,
-    parse_seed,
-    parse_workers,
-)
-
-Value = TypeVar("Value")
+from perf_gate.records.obstacle import obstacle, obstacle_below
+from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS
+from perf_gate.session.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
 
 RECORD_WORKERS = 24
 
@@ -55,23 +47,23 @@ def add_verb(verbs: Any) -> Any:
     )  # fmt: skip
     _add_simulation(verb)
     real = verb.add_argument_group("real runs", "COMMAND is run N times, with a fresh --gate-samples file each.")
-    real.add_argument("--real", metavar="N", type=_checked(_count, "count"), default=0, help="number of runs")
+    real.add_argument("--real", metavar="N", type=checked(parse_count, "count"), default=0, help="number of runs")
     real.add_argument("--folder", type=Path, default=Path("calibration"), help="where they are kept (%(default)s)")
     real.add_argument(
-        "--plant", metavar="ARM=FACTOR[@SCENARIO]", type=_checked(parse_plant, "plant"),
+        "--plant", metavar="ARM=FACTOR[@SCENARIO]", type=checked(parse_plant, "plant"),
         help=f"let the workers really wait, e.g. warm=1.05; @ID: in one scenario; @{EACH}: in one, all taking turns",
     )  # fmt: skip
     real.add_argument(
-        "--neighbour", metavar="SECONDS", type=_checked(parse_budget, "seconds"),
+        "--neighbour", metavar="SECONDS", type=checked(parse_budget, "seconds"),
         help="burn one core during the middle half of a run that takes SECONDS",
     )  # fmt: skip
     return verb
 
 
 def _add_simulation(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--runs", type=_checked(_count, "count"), default=10_000, help="simulated runs (%(default)s)")
+    verb.add_argument("--runs", type=checked(parse_count, "count"), default=10_000, help="simulated runs (%(default)s)")
     verb.add_argument(
-        "--rival-runs", type=_checked(_count, "count"), default=2_000, help="for other rules (%(default)s)"
+        "--rival-runs", type=checked(parse_count, "count"), default=2_000, help="for other rules (%(default)s)"
     )
     verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
     verb.add_argument(
@@ -81,40 +73,22 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
         help="slow down only scenarios with TEXT in their names (all that have it)",
     )
     verb.add_argument(
-        "--slowdowns", metavar="PERCENT,...", type=_checked(parse_slowdowns, "percent"),
+        "--slowdowns", metavar="PERCENT,...", type=checked(parse_slowdowns, "percent"),
         default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
     )  # fmt: skip
     verb.add_argument(
-        "--workers", metavar="MIN:MAX", type=_checked(parse_workers, "workers"),
-        help="workers of a candidate run, as in --gate-workers ({}:{}; paired {}:{})".format(
-            *COMPARE_WORKERS, *AGAINST_WORKERS
-        ),
+        "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"),
+        help="workers of a candidate run, as in --gate-workers ({}:{}; paired {}:{}); a real run is judged by the "
+        "looks in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
     )  # fmt: skip
     verb.add_argument(
-        "--record-workers", type=_checked(_count, "count"), default=RECORD_WORKERS,
+        "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS,
         help="workers of a record (%(default)s)",
     )  # fmt: skip
-    verb.add_argument("--alpha", type=_checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
-    verb.add_argument("--seed", type=_checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
+    verb.add_argument("--alpha", type=checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
+    verb.add_argument("--seed", type=checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
     verb.add_argument("--plot", metavar="FILE.svg", type=Path, help="write the power curve, as SVG and PNG")
     verb.add_argument("--markdown", metavar="FILE.md", type=Path, help="write the report")
-
-
-def _checked(parse: Callable[[str], Value], name: str) -> Callable[[str], Value]:
-    def check(text: str) -> Value:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    check.__name__ = name
-    return check
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("give a whole number >= 1")
-    return int(text)
 
 
 def parse_slowdowns(text: str) -> tuple[float, ...]:
@@ -146,4 +120,14 @@ def contradiction(options: argparse.Namespace) -> str | None:
         f"--plant slows another arm down than --arm, which is {options.arm!r}: name the same arm": plant is not None
         and plant.arm != options.arm,
     }
-    return next((what for what, so in wrong.items() if so), None)
+    return next((what for what, so in wrong.items() if so), None) or _hindrance(options)
+
+
+def _hindrance(options: argparse.Namespace) -> str | None:
+    """Why something could not be written after the wait; found before it."""
+    for option, path in (("--markdown", options.markdown), ("--plot", options.plot)):
+        if path is not None and (found := obstacle(path)) is not None:
+            return f"{option}={path} cannot be written: {found}"
+    if options.real and (found := obstacle_below(options.folder)) is not None:
+        return f"--folder={options.folder} cannot hold the runs: {found}"
+    return None

@@ -35,14 +35,18 @@ class Replay:
 
 @dataclass(frozen=True)
 class Hearing(ABC):
-    """How real runs are judged again. looks: numbers of workers, of pairs where they are paired, ascending."""
+    """How real runs are judged again.
+
+    looks: numbers of workers (of pairs where they are paired), ascending, after which a run is judged whose file does
+    not say when it was.
+    """
 
     policy: Policy
     looks: tuple[int, ...]
 
     @abstractmethod
-    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
-        """The verdicts on the first `workers` workers of a run at a look, 1-based."""
+    def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
+        """The verdicts on the first `workers` workers of a run, at a look (1-based) of those that `policy` knows."""
 
     def replay(self, run: Run) -> Replay:
         """Judge a run look by look, as a campaign does that stops where nothing is undecided.
@@ -51,10 +55,11 @@ class Hearing(ABC):
         there, as one whose budget is spent.
         """
         have = max((each.workers for each in run.measurements), default=0)
+        looks = self.looks if run.terms is None else run.terms.looks
         rows: list[Row] = []
         look = 0
-        for look, workers in enumerate(self.looks, 1):
-            rows = self.rows(run, workers, look)
+        for look, workers in enumerate(looks, 1):
+            rows = self.rows(run, workers, replace(self.policy, looks=len(looks)), look)
             if workers > have or not undecided(rows):
                 break
         return Replay(tuple(rows), look)
@@ -80,12 +85,12 @@ class RecordHearing(Hearing):
 
     record: Section
 
-    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
+    def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
         """See Hearing.rows."""
         return judge(
             [_first(each, workers) for each in run.measurements],
             self.record.measurements,
-            policy=self.policy,
+            policy=policy,
             look=look,
             machine=run.section.machine,
             software=run.section.provenance.software,
@@ -97,18 +102,12 @@ class RecordHearing(Hearing):
 class PairedHearing(Hearing):
     """Runs that are held against the base beside them."""
 
-    def rows(self, run: Run, workers: int, look: int) -> list[Row]:
+    def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
         """See Hearing.rows."""
-        held = {} if run.base is None else {each.scenario: each for each in run.base.measurements}
-        unheard = "the base was not measured"
-        base = [
-            held.get(each.scenario, Measurement(each.scenario, "", (), "", invalid=unheard))
-            for each in run.measurements
-        ]
         return judge_beside(
             [_first(each, workers) for each in run.measurements],
-            [_first(each, workers) for each in base],
-            policy=self.policy,
+            [_first(each, workers) for each in run.beside],
+            policy=policy,
             look=look,
         )
 

@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,8 @@ from types import TracebackType
 from typing import Any
 
 import execnet
+
+from perf_gate.folder import LOGS, TemporaryFolder
 
 # Hash seed and thread counts change what is measured, so they are fixed before the interpreter starts.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -254,10 +255,11 @@ class Crew:
         self.hired = 0
         self._bootstrap = bootstrap
         self._present: list[Worker] = []
-        self._logs = tempfile.TemporaryDirectory(prefix="perf-gate-")
+        self._logs = TemporaryFolder(prefix=LOGS)
 
     def __enter__(self) -> Crew:
-        """Nothing is started before `hire`."""
+        """Make room for what the workers print; nothing is started before `hire`."""
+        self._logs.__enter__()
         return self
 
     def __exit__(
@@ -270,7 +272,7 @@ class Crew:
                 worker.close()
             else:
                 worker.kill()
-        self._logs.cleanup()
+        self._logs.__exit__(kind, error, trace)
 
     @property
     def present(self) -> Sequence[Worker]:
@@ -283,7 +285,7 @@ class Crew:
         batch = []
         for side in sides:
             self.hired += 1
-            log = Path(self._logs.name) / f"worker{self.hired}.log"
+            log = self._logs.path / f"worker{self.hired}.log"
             worker = Worker(self.hired, side, self.conditions, log, self._bootstrap)
             self._present.append(worker)
             batch.append(worker)

@@ -11,7 +11,7 @@ from typing import Any
 
 from perf_gate.reporting.library import library
 from perf_gate.reporting.palette import light
-from perf_gate.reporting.plain import plain
+from perf_gate.showing.plain import plain
 
 # matplotlib's unit: with it, a font of 11 points is 11 pixels high and a width of 360 fits a phone.
 PIXELS_PER_INCH = 72

@@ -10,7 +10,9 @@ from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Metric, Sampled
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record
-from perf_gate.showing.table import URGENCY, red
+from perf_gate.showing.report import Report
+from perf_gate.showing.table import URGENCY, ordered, red
+from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
 
@@ -81,8 +83,7 @@ class Dossier:
     @property
     def notable(self) -> list[Row]:
         """What is not in order or better than recorded, the most urgent first."""
-        found = [row for row in self.rows if red(row) or row.verdict is Verdict.IMPROVED]
-        return sorted(found, key=lambda row: URGENCY.index(row.verdict))
+        return ordered(row for row in self.rows if red(row) or row.verdict is Verdict.IMPROVED)
 
     @property
     def sampled(self) -> list[Row]:
@@ -120,6 +121,19 @@ class Dossier:
         if not open_rows:
             return f"The run ended with exit status {self.status}, without a verdict."
         return f"{_metrics(open_rows, 'is', 'are')} without a verdict, so the whole has none either."
+
+    @property
+    def report(self) -> Report:
+        """The same for a summary."""
+        unjudged = self.outcome is Outcome.CANNOT_JUDGE and bool(self.faults)
+        return Report(
+            self.rows,
+            self.status,
+            against="" if self.reference is None else self.reference.name,
+            fault=self.faults[0] if unjudged else None,
+            facts=[*self.faults[unjudged:], *self.notes],
+            values=list(values(self.now.measurements)) if self.reference is None else [],
+        )
 
 
 def _metrics(number: int, one: str, many: str) -> str:

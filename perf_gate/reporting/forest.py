@@ -12,9 +12,9 @@ from perf_gate.metric import Exact
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import short
 from perf_gate.reporting.palette import BY_VERDICT, light
-from perf_gate.reporting.plain import shortened
 from perf_gate.reporting.plot import DESK, PHONE, Plot, tick
 from perf_gate.reporting.sheet import Sheet, sheet
+from perf_gate.showing.plain import shortened
 from perf_gate.showing.quantity import percent, quantity
 from perf_gate.verdict import Row, Verdict
 

@@ -21,11 +21,11 @@ from perf_gate.reporting.finding import findings
 from perf_gate.reporting.forest import Forest, label
 from perf_gate.reporting.library import library
 from perf_gate.reporting.past import Past, Stage, Trace, day, over, stages, traces
-from perf_gate.reporting.plain import plain
 from perf_gate.reporting.plot import DESK, Plot
 from perf_gate.reporting.sheet import Sheet, sheet
 from perf_gate.reporting.times import Times
 from perf_gate.reporting.workers import Workers
+from perf_gate.showing.plain import plain
 from perf_gate.showing.quantity import percent, quantity
 from perf_gate.showing.table import URGENCY
 from perf_gate.verdict import Row, Verdict

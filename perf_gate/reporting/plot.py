@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from perf_gate.reporting.canvas import Canvas, drawing
 from perf_gate.reporting.palette import named
-from perf_gate.reporting.plain import plain
 from perf_gate.reporting.sheet import Sheet
+from perf_gate.showing.plain import plain
 
 PHONE = 360
 DESK = 1040

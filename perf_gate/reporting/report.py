@@ -9,18 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perf_gate.judging.judge import judge
+from perf_gate.judging.judge import judge, judge_beside
 from perf_gate.judging.policy import Policy
 from perf_gate.records.record import Record, earliest, load
-from perf_gate.records.runfile import Run, load_run
-from perf_gate.records.section import RecordError
+from perf_gate.records.runfile import Run, Terms, load_run
+from perf_gate.records.section import RecordError, Section
+from perf_gate.reporting import gallery
 from perf_gate.reporting.dossier import Dossier, Side
-from perf_gate.reporting.library import ReportError
-from perf_gate.session.publication import Publication, parse_page
-from perf_gate.session.settings import COMPARE_WORKERS, looks_between
-from perf_gate.showing.compare import chance
+from perf_gate.reporting.library import ReportError, require
+from perf_gate.session.options import COMPARE_WORKERS
+from perf_gate.session.settings import looks_between
+from perf_gate.session.target import Target, abandon, clear, named, targets
+from perf_gate.session.value import checked, parse_chance
 from perf_gate.showing.table import headline
 from perf_gate.verdict import Exit, exit_status
+
+PAGE = Path("report.html")
 
 
 def add_parser(verbs: Any) -> None:
@@ -31,29 +35,31 @@ def add_parser(verbs: Any) -> None:
         help="records, oldest first, the last of which is judged against the one before it: baselines/*.json; the last"
         " may also hold the samples of a run (pytest --gate-samples). One alone is shown and held against nothing",
     )  # fmt: skip
-    verb.add_argument(
-        "--out", type=_page, default=Path("report.html"), metavar="FILE.html", help="the page (default: %(default)s)"
-    )
+    verb.add_argument("--out", type=Path, default=PAGE, metavar="FILE.html", help="the page (default: %(default)s)")
     verb.add_argument(
         "--plots", type=Path, metavar="FOLDER", help="also write its plots as SVG and PNG, and summary.md"
     )
     verb.add_argument(
-        "--alpha", type=chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
+        "--alpha",
+        type=checked(parse_chance, "chance"),
+        help=f"chance of a false alarm (default: that of the run, of records {Policy().alpha})",
     )
     verb.set_defaults(run=run)
 
 
-def _page(text: str) -> Path:
-    try:
-        return parse_page(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def run(options: argparse.Namespace) -> int:
-    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 for one file alone."""
+    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 for one file alone.
+
+    Raises TargetError where a place to write to is none, RecordError.
+    """
+    found = _targets(options.out, options.plots)
     try:
-        Publication(options.out, options.plots).prepare()
+        for target in found:
+            target.check()
+    finally:
+        clear(found)
+    try:
+        require()
         dossier = compiled([opened(file) for file in options.files], alpha=options.alpha)
         publish(dossier, options.out, options.plots)
     except ReportError as error:
@@ -67,12 +73,21 @@ def run(options: argparse.Namespace) -> int:
     return dossier.status
 
 
+def abandoned(arguments: Sequence[str]) -> None:
+    """Leave no page of an earlier call of the verb where `arguments` could not be read."""
+    given = named(arguments, ("--out", "--plots"), Path.cwd())
+    abandon(_targets(given.get("--out") or PAGE, given.get("--plots")))
+
+
+def _targets(page: Path, plots: Path | None) -> tuple[Target, ...]:
+    return targets({"--out": page, "--plots": plots})
+
+
 def publish(dossier: Dossier, page: Path | None, folder: Path | None) -> None:
     """Write the page, the plots or both. Raises RecordError naming what cannot be written, ReportError."""
     from perf_gate.reporting import page as pages  # noqa: PLC0415 - takes long to load, and few runs want it
-    from perf_gate.reporting import summary  # noqa: PLC0415
 
-    for target, save in ((page, pages.save), (folder, summary.save)):
+    for target, save in ((page, pages.save), (folder, gallery.save)):
         if target is not None:
             try:
                 save(dossier, target)
@@ -91,12 +106,13 @@ def opened(file: str | Path) -> Record | Run:
             raise error from None
 
 
-def compiled(files: Sequence[Record | Run], *, alpha: float = 0.001) -> Dossier:
-    """Judge the last of `files` against the record before it of the same profile.
+def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Dossier:
+    """Judge the last of `files` against the base that was measured beside it, else the record before it of the same
+    profile.
 
-    A record is judged by one look; samples of a run by the look at which a run with the usual number of workers has
-    as many as they hold, so that the verdict is that of the run itself. Raises RecordError where samples stand
-    anywhere but at the end.
+    A record is judged by one look; samples of a run by what that run was judged by, so that the verdict is that of the
+    run itself. alpha: promised chance of a false alarm; None: that of the run. Raises RecordError where samples
+    stand anywhere but at the end.
     """
     *before, last = files
     for each in before:
@@ -119,25 +135,38 @@ def compiled(files: Sequence[Record | Run], *, alpha: float = 0.001) -> Dossier:
     )
     if isinstance(last, Run) and last.plant:
         notes.append(f"Planted slowdown {last.plant}: slower on purpose, this run measures nothing.")
-    dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=alpha)
+    terms = _terms(last, alpha)
+    dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=terms.alpha)
+    if isinstance(last, Run) and last.base is not None:
+        return _judged_beside(dossier, last, last.base, terms)
     if before and not records:
         fault = (
             f"Nothing was compared: none of the records given holds profile {last.profile!r}, which was to be judged."
         )
         return replace(dossier, faults=(fault,), status=int(Exit.CANNOT_JUDGE))
-    return _judged(dossier, records, last) if records else dossier
+    return _judged(dossier, records, terms) if records else dossier
 
 
-def _judged(dossier: Dossier, records: Sequence[Record], last: Record | Run) -> Dossier:
+def _terms(last: Record | Run, alpha: float | None) -> Terms:
+    asked = Policy().alpha if alpha is None else alpha
+    if isinstance(last, Record):
+        return Terms((1,), 1, asked)
+    if last.terms is not None:
+        return last.terms if alpha is None else replace(last.terms, alpha=alpha)
+    # A file from before this was written down: made with the usual number of workers, most likely.
+    looks = looks_between(*COMPARE_WORKERS)
+    workers = max((each.workers for each in last.measurements), default=0)
+    return Terms(looks, min(sum(workers > look for look in looks) + 1, len(looks)), asked)
+
+
+def _judged(dossier: Dossier, records: Sequence[Record], terms: Terms) -> Dossier:
     now, machine = dossier.now, dossier.now.provenance.machine
     section = records[-1].section(machine)
-    looks = looks_between(*COMPARE_WORKERS) if isinstance(last, Run) else ()
-    workers = max((each.workers for each in now.measurements), default=0)
     rows = judge(
         now.measurements,
         section.measurements,
-        policy=Policy(alpha=dossier.alpha, looks=max(len(looks), 1)),
-        look=min(sum(workers > look for look in looks) + 1, max(len(looks), 1)),
+        policy=terms.policy,
+        look=terms.look,
         oldest=earliest(records, now.measurements, machine),
         machine=machine,
         software=now.provenance.software,
@@ -145,6 +174,21 @@ def _judged(dossier: Dossier, records: Sequence[Record], last: Record | Run) -> 
         sampled=any(each.seconds for each in now.measurements),
     )
     reference = Side(_name(records[-1]), section.created, section.provenance, section.measurements, records[-1].profile)
+    return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
+
+
+def _judged_beside(dossier: Dossier, run: Run, base: Section, terms: Terms) -> Dossier:
+    now = dossier.now
+    rows = judge_beside(
+        now.measurements,
+        run.beside,
+        policy=terms.policy,
+        look=terms.look,
+        sampled=any(each.seconds for each in now.measurements),
+    )
+    commit = base.provenance.commit
+    name = f"the base {commit[:12]}" if commit else "the base"
+    reference = Side(name, base.created, base.provenance, base.measurements, now.profile)
     return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
 
 

@@ -22,16 +22,19 @@ from perf_gate.records.provenance import Provenance, provenance
 from perf_gate.records.record import write
 from perf_gate.records.recording import record
 from perf_gate.records.refusal import RefusedRecord
-from perf_gate.records.runfile import run_of, save_run
+from perf_gate.records.runfile import Terms, run_of, save_run
 from perf_gate.records.section import RecordError
+from perf_gate.reporting.library import ReportError, require
 from perf_gate.scenario import Scenario
-from perf_gate.session.publication import ReportError, earlier
+from perf_gate.session.publication import earlier
 from perf_gate.session.replay import replay
 from perf_gate.session.roster import Roster
 from perf_gate.session.selection import MARKER, scenario_of
 from perf_gate.session.settings import Against, Settings, is_distributed
+from perf_gate.session.target import abandon, append, clear
 from perf_gate.showing import table
-from perf_gate.showing.report import Report, as_json, as_markdown, commands
+from perf_gate.showing.markdown import as_markdown
+from perf_gate.showing.report import Report, as_json, commands
 from perf_gate.showing.values import values
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
@@ -80,12 +83,19 @@ class Gatekeeper:
     def _muted(self) -> bool:
         return self._config.get_verbosity() <= -2
 
+    @property
+    def _idle(self) -> bool:
+        return self._config.option.collectonly or hasattr(self._config, "workerinput")
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """See to it that a report can be made, and that none of an earlier run is taken for this one's."""
-        if self._config.option.collectonly or hasattr(self._config, "workerinput"):
+        if self._idle:
             return
+        clear(self.settings.targets)
         try:
-            self.settings.publication.prepare()
+            if self.settings.publication:
+                require()
         except ReportError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -311,7 +321,12 @@ class Gatekeeper:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the record if one was asked for, and set the exit status."""
         ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if not self.active or hasattr(self._config, "workerinput") or exitstatus not in ends:
+        if self._idle:
+            return
+        if exitstatus not in ends:
+            abandon(self.settings.targets)
+            return
+        if not self.active:
             return
         self._over = True
         if self.settings.compares and self._fault is None:
@@ -347,9 +362,8 @@ class Gatekeeper:
             if self.settings.rows is not None:
                 write(as_json(self._report), self.settings.rows, overwrite=True)
             if self.settings.summary is not None:
-                # Appended to: several steps of a job share one summary.
-                with self.settings.summary.open("a", encoding="utf-8") as file:
-                    file.write(as_markdown(self._report))
+                # Several steps of a job share one summary.
+                append(as_markdown(self._report), self.settings.summary)
         except (OSError, RecordError) as error:
             # The verdict itself stands, and is on the terminal.
             self._untold = f"the report was not written: {error}"
@@ -381,15 +395,18 @@ class Gatekeeper:
         return [] if plant is None else [f"PLANTED SLOWDOWN {plant}: slower on purpose, this run measures nothing"]
 
     def _keep_samples(self, path: Path) -> None:
-        log, plant = self._log, self.settings.plant
+        log, plant, settings = self._log, self.settings.plant, self.settings
+        against = settings.against
         try:
             run = run_of(
                 tuple(self._measured.values()),
                 self._provenance,
-                sampled=not self.settings.exact,
+                sampled=not settings.exact,
                 plant="" if plant is None else str(plant),
                 seconds=0.0 if log is None else log.seconds,
+                terms=None if log is None else Terms(settings.plan.looks, log.look, settings.policy.alpha),
                 base=self._base,
+                base_provenance=None if against is None else against.base.provenance(self._provenance),
             )
             save_run(run, path)
         except (ValueError, RecordError) as error:

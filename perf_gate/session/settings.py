@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -18,219 +16,23 @@ from perf_gate.branches.subject import Subject, subject_of
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import BASE, Conditions, Side
-from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.measuring.plant import Plant
+from perf_gate.records.obstacle import obstacle_below
 from perf_gate.session import allowance
-from perf_gate.session.publication import Publication, parse_folder, parse_page
+from perf_gate.session.options import (
+    AGAINST_BUDGET,
+    AGAINST_WORKERS,
+    COMPARE_BUDGET,
+    COMPARE_WORKERS,
+    RECORD_BUDGET,
+    RECORD_WORKERS,
+)
+from perf_gate.session.publication import Publication
+from perf_gate.session.target import Target, TargetError, targets
+from perf_gate.session.value import Value, parse_chance
 
-Value = TypeVar("Value")
-
-RECORD_WORKERS = (24, 24)
-COMPARE_WORKERS = (8, 10)
-# A record is made rarely and compared with often: it may take longer.
-RECORD_BUDGET = 480.0
-COMPARE_BUDGET = 180.0
-# Pairs: as many on each side.
-AGAINST_WORKERS = (6, 8)
-AGAINST_BUDGET = 210.0
-
-
-def _option(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:
-    """Turn a parser that raises ValueError into one whose message argparse shows."""
-
-    def parse(text: str) -> Value:
-        try:
-            return check(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    parse.__name__ = name
-    return parse
-
-
-def parse_budget(text: str) -> float:
-    """Seconds, finite and > 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError("give a number of seconds > 0")
-    return seconds
-
-
-def parse_workers(text: str) -> tuple[int, int]:
-    """MIN:MAX, or one number for both; even, since workers come in pairs."""
-    parts = text.split(":")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise ValueError("give MIN:MAX, e.g. 8:10")
-    least, most = int(parts[0]), int(parts[-1])
-    if least % BATCH or most % BATCH or not 0 < least <= most:
-        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:10")
-    return least, most
-
-
-def looks_between(least: int, most: int) -> tuple[int, ...]:
-    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
-    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
-
-
-def parse_threads(text: str) -> int:
-    """A whole number >= 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("give a whole number >= 1")
-    return int(text)
-
-
-def parse_seed(text: str) -> int:
-    """A whole number >= 0."""
-    if not text.isdecimal():
-        raise ValueError("give a whole number >= 0")
-    return int(text)
-
-
-def parse_name(text: str) -> str:
-    """Letters, digits, dash, dot and underscore: it becomes part of a file name."""
-    if not text or not all(c.isalnum() or c in "-._" for c in text) or text.startswith("."):
-        raise ValueError("give a name of letters, digits, '-', '_' and '.', e.g. --gate-record tree-of-nodes")
-    return text
-
-
-def parse_chance(text: str) -> float:
-    """A chance, > 0 and < 0.5."""
-    try:
-        chance = float(text)
-    except ValueError:
-        chance = math.nan
-    if not 0 < chance < 0.5:
-        raise ValueError("give a chance > 0 and < 0.5, e.g. 0.001")
-    return chance
-
-
-def parse_python(text: str) -> str:
-    """An interpreter: a file that can be run."""
-    path = Path(text).expanduser()
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise ValueError("give the path of a Python interpreter, e.g. other/.venv/bin/python")
-    # Not resolved: a virtual environment is known by the place of its link.
-    return str(path.absolute())
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Add the gate's options and ini values."""
-    group = parser.getgroup("perf gate")
-    group.addoption(
-        "--gate-exact",
-        action="store_true",
-        help="Judge exact metrics only; nothing is timed. The same verdict on any machine, however noisy.",
-    )
-    group.addoption(
-        "--gate-record",
-        metavar="NAME",
-        type=_option(parse_name, "name"),
-        help="Measure at length and write the next record, e.g. baselines/0002_NAME.json. Refused after a failing,"
-        " partial or invalid run and in a dirty checkout.",
-    )
-    group.addoption(
-        "--gate-budget",
-        metavar="SECONDS",
-        type=_option(parse_budget, "seconds"),
-        help=f"Time for measuring all scenarios (default {COMPARE_BUDGET:g}; for a record {RECORD_BUDGET:g}; against a"
-        f" base {AGAINST_BUDGET:g}).",
-    )
-    group.addoption(
-        "--gate-workers",
-        metavar="MIN:MAX",
-        type=_option(parse_workers, "workers"),
-        help="Least and most fresh worker processes on each side (default {}:{}; for a record {}:{}; against a base"
-        " {}:{}).".format(*COMPARE_WORKERS, *RECORD_WORKERS, *AGAINST_WORKERS),
-    )
-    group.addoption(
-        "--gate-threads",
-        metavar="N",
-        type=_option(parse_threads, "threads"),
-        default=1,
-        help="Threads of each numeric library in a worker (default 1).",
-    )
-    group.addoption(
-        "--gate-deadline",
-        metavar="SECONDS",
-        type=_option(parse_budget, "seconds"),
-        default=300.0,
-        help="Longest time that opening a scenario or one pass of rounds may take before the worker counts as hung"
-        " (default 300).",
-    )
-    group.addoption(
-        "--gate-seed",
-        metavar="N",
-        type=_option(parse_seed, "seed"),
-        default=0,
-        help="Seed of the order of scenarios, workers and arms (default 0).",
-    )
-    group.addoption(
-        "--gate-samples",
-        metavar="FILE",
-        type=Path,
-        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
-    )
-    group.addoption(
-        "--gate-report",
-        metavar="FILE.html",
-        type=_option(parse_page, "page"),
-        help="Write the verdict and the samples behind it as one HTML page (needs the extra 'report').",
-    )
-    group.addoption(
-        "--gate-plots",
-        metavar="FOLDER",
-        type=_option(parse_folder, "folder"),
-        help="Write the page's plots as SVG and PNG, and summary.md for a job summary (needs the extra 'report').",
-    )
-    group.addoption(
-        "--gate-against",
-        metavar="REV|DIR",
-        nargs="?",
-        const="",
-        help="Measure another revision or directory in the same run, in turns, and judge against that instead of a"
-        " record. REV... is its merge base with HEAD; without a value: the merge base with the default branch. Write it"
-        " behind the paths of the suites.",
-    )
-    group.addoption(
-        "--gate-against-python",
-        metavar="PATH",
-        type=_option(parse_python, "interpreter"),
-        help="Interpreter for the base, with what is installed for it (default: this one).",
-    )
-    group.addoption(
-        "--gate-rows", metavar="FILE", type=Path, help="Write the verdict and all its rows to FILE, as JSON."
-    )
-    group.addoption(
-        "--gate-summary",
-        metavar="FILE",
-        type=Path,
-        help="Append the verdict and its table to FILE, in Markdown: --gate-summary=$GITHUB_STEP_SUMMARY.",
-    )
-    group.addoption(
-        "--gate-annotate",
-        action="store_true",
-        help="Print GitHub's ::error commands, which show at the scenario's file and line in a pull request.",
-    )
-    # For perf-gate bisect alone: where the candidate's subject comes from.
-    group.addoption("--gate-candidate", type=Path, help=argparse.SUPPRESS)
-    # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
-    group.addoption("--gate-plant", type=_option(parse_plant, "plant"), help=argparse.SUPPRESS)
-    parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
-    parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
-    parser.addini(
-        allowance.AGAINST_INI,
-        "Lines 'metric name = 0.01': allowances against a base in the same run.",
-        type="linelist",
-    )
-    parser.addini(
-        "gate_subject",
-        "The packages under test, by path from the ini file's folder: what differs between the two sides of"
-        " --gate-against.",
-        type="linelist",
-    )
-    parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")
+# Where a run writes to if it is asked to, beside a record.
+PLACES = ("--gate-report", "--gate-plots", "--gate-rows", "--gate-summary", "--gate-samples")
 
 
 @dataclass(frozen=True)
@@ -265,7 +67,7 @@ class Settings:
     against: the base to judge against, measured in the same run, or None.
     record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
     publication: the report to write. rows, summary: where to write the verdict, as JSON and in Markdown.
-    annotate: print it for GitHub.
+    annotate: print it for GitHub. targets: all the places to write to, but for the record's.
     """
 
     root: Path
@@ -284,6 +86,7 @@ class Settings:
     summary: Path | None = None
     annotate: bool = False
     against_allowances: Mapping[str, float] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
 
     @property
     def plant(self) -> Plant | None:
@@ -301,6 +104,11 @@ class Settings:
         return self.reference is not None or self.against is not None
 
 
+def looks_between(least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
+    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
+
+
 def settings(config: pytest.Config) -> Settings:
     """Read the settings of a run. Raises pytest.UsageError naming the bad value."""
     option: Any = config.getoption
@@ -313,6 +121,7 @@ def settings(config: pytest.Config) -> Settings:
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
     policy = Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks))
+    places = {option: _beside(config, option) for option in PLACES}
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -331,15 +140,17 @@ def settings(config: pytest.Config) -> Settings:
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
         policy=policy,
         allowances=_allowances(config, allowance.INI),
-        samples=_beside(config, "gate_samples"),
-        publication=Publication(_beside(config, "gate_report"), _beside(config, "gate_plots"), policy.alpha),
-        rows=_beside(config, "gate_rows"),
-        summary=_beside(config, "gate_summary"),
+        samples=places["--gate-samples"],
+        publication=Publication(places["--gate-report"], places["--gate-plots"], policy.alpha),
+        rows=places["--gate-rows"],
+        summary=places["--gate-summary"],
         annotate=option("gate_annotate"),
         against=_against(config, root),
         against_allowances=_allowances(config, allowance.AGAINST_INI),
+        targets=targets(places),
     )
     _refuse_untold_plant(found)
+    _refuse_bad_places(found)
     if found.asks:
         _refuse_contradictions(config)
     return found
@@ -401,10 +212,19 @@ def _refuse_untold_plant(found: Settings) -> None:
         )
     if found.plant is not None and found.samples is None:
         raise pytest.UsageError("--gate-plant is for perf-gate calibrate, which reads the run from --gate-samples=FILE")
-    if found.samples is not None and found.samples.resolve().is_relative_to(found.baselines.resolve()):
-        raise pytest.UsageError(
-            f"--gate-samples={found.samples} would put the samples of one run among the records: choose another folder"
-        )
+
+
+def _refuse_bad_places(found: Settings) -> None:
+    """What cannot be written is found before anybody has waited for it."""
+    for target in found.targets:
+        if target.path.resolve().is_relative_to(found.baselines.resolve()):
+            raise pytest.UsageError(f"{target.option}={target.path} would lie among the records: choose another folder")
+        try:
+            target.check()
+        except TargetError as error:
+            raise pytest.UsageError(str(error)) from None
+    if found.record is not None and (why := obstacle_below(found.baselines)) is not None:
+        raise pytest.UsageError(f"--gate-record={found.record}: {why}")
 
 
 def _ini(parse: Callable[[str], Value], name: str, text: str) -> Value:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shutil
 import sys
 from typing import Any
 
 from perf_gate.judging.judge import Policy, judge
 from perf_gate.records.record import Record, load
+from perf_gate.session.value import checked, parse_chance
 from perf_gate.showing.table import render
 from perf_gate.verdict import Row, exit_status
 
@@ -26,21 +26,13 @@ def add_parser(verbs: Any) -> None:
     verb.add_argument("--machine", help="machine class of B to judge (default: the one recorded last)")
     verb.add_argument("--oldest", metavar="FILE", help="a third record to hold B against, for slow drift")
     verb.add_argument(
-        "--alpha", type=chance, default=Policy().alpha, help="chance of a false alarm (default: %(default)s)"
+        "--alpha",
+        type=checked(parse_chance, "chance"),
+        default=Policy().alpha,
+        help="chance of a false alarm (default: %(default)s)",
     )
     verb.add_argument("--exact", action="store_true", help="exact metrics only")
     verb.set_defaults(run=run)
-
-
-def chance(text: str) -> float:
-    """A chance from the command line. Raises argparse.ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no chance between 0 and 0.5, e.g. 0.001")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:

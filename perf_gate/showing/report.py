@@ -1,22 +1,18 @@
-"""What a run came to, for machines and for the places where a pull request is read."""
+"""What a run came to, and how a machine and the lines of a pull request are told."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perf_gate.metric import Exact
-from perf_gate.showing.quantity import percent, quantity
-from perf_gate.showing.table import URGENCY, WORD, change, detectable, headline, red
-from perf_gate.verdict import Exit, Row, Verdict
+from perf_gate.showing.table import WORD, headline, ordered, red, title
+from perf_gate.verdict import Exit, Row, exit_status
 
 SCHEMA = 1
-# GitHub shows ten annotations of a kind per step and cuts a job summary off at 1 MiB.
+# GitHub shows ten annotations of a kind per step.
 MOST_ANNOTATIONS = 10
-MOST_WORDS = 1500
 
 
 @dataclass(frozen=True)
@@ -45,13 +41,23 @@ class Report:
     values: Sequence[str] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
 
+    @property
+    def verdict(self) -> str:
+        """The verdict on the whole in one line; never better than the exit status."""
+        if self.fault is not None:
+            return f"{WORD[Exit.CANNOT_JUDGE]}: {self.fault}"
+        said = headline(self.rows) if self.against else "nothing was compared"
+        if self.status == (exit_status(self.rows) if self.against else Exit.PASS):
+            return said
+        return f"{'failed' if self.status == Exit.REGRESSED else WORD[Exit.CANNOT_JUDGE]} ({said})"
+
 
 def as_json(report: Report) -> str:
     """The verdict and all rows; see docs/ci.md. Numbers that JSON does not know are text ("inf")."""
     document = {
         "schema": SCHEMA,
         "status": report.status,
-        "headline": _verdict(report),
+        "headline": report.verdict,
         "against": report.against,
         "fault": report.fault,
         "failed": list(report.failed),
@@ -80,79 +86,10 @@ def _plain(row: Row, places: Mapping[str, Place]) -> dict[str, object]:
     }
 
 
-def _verdict(report: Report) -> str:
-    if report.fault is not None:
-        return f"cannot judge: {report.fault}"
-    if not report.against:
-        return "nothing was compared"
-    return headline(report.rows)
-
-
-def as_markdown(report: Report) -> str:
-    """The verdict first, then what is not in order and the table, then what was not judged."""
-    return "\n".join(_markdown(report)) + "\n"
-
-
-def _markdown(report: Report) -> Iterator[str]:
-    mark = {0: "✅", 1: "❌"}.get(report.status, "⚠️")
-    yield f"## {mark} perf gate: {_cell(_verdict(report))}"
-    yield ""
-    if report.against:
-        yield f"Held against {_cell(report.against)}. " + " ".join(map(_cell, report.facts))
-    else:
-        yield " ".join(map(_cell, report.facts))
-    yield ""
-    for name in report.failed:
-        yield f"- **failed** `{name}`"
-    ordered = sorted(report.rows, key=lambda row: URGENCY.index(row.verdict))
-    for row in ordered:
-        if red(row):
-            name = row.scenario if row.metric is None else f"{row.scenario}: {row.metric.name}"
-            yield f"- **{row.verdict.value}** `{name}` – {_cell(row.why)}"
-    yield ""
-    equal = [row for row in ordered if row.verdict is Verdict.PASS and (row.against or isinstance(row.metric, Exact))]
-    shown = [row for row in ordered if row.metric is not None and not row.optional and row not in equal]
-    if shown:
-        yield from _table(shown)
-        yield ""
-    if equal:
-        yield f"{len(equal)} more metrics pass: counted ones that are equal, and those held against an older record."
-        yield ""
-    unjudged = Counter(row.why for row in report.rows if row.optional)
-    if unjudged:
-        yield "### Not judged"
-        yield ""
-        yield from (f"- {count} metrics: {_cell(why)}" for why, count in unjudged.items())
-        yield ""
-    if report.values:
-        yield "<details><summary>What was measured</summary>\n\n```"
-        yield from report.values
-        yield "```\n\n</details>\n"
-
-
-def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| scenario | metric | baseline | now | change for the worse | allowed | caught from | verdict |"
-    yield "|---|---|--:|--:|--:|--:|--:|---|"
-    for row in rows:
-        assert row.metric is not None
-        name = row.scenario.rsplit("::", 1)[-1] + (f" against {row.against}" if row.against else "")
-        values = [quantity(row.reference, row.metric.unit), quantity(row.now, row.metric.unit), change(row)]
-        cells = [name, row.metric.name, *values, percent(row.allowed), detectable(row), row.verdict.value]
-        yield f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
-    """Text that stays on one line and in its cell, and in which no scenario's words become markup."""
-    short = text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]} …"
-    for character in "\\`*_<>[]|":
-        short = short.replace(character, f"\\{character}")
-    return "<br>".join(short.splitlines())
-
-
 def commands(report: Report) -> list[str]:
     """GitHub's workflow commands: an error at the test of each scenario that is not in order, one for the rest."""
     found: dict[str, list[Row]] = {}
-    for row in sorted(report.rows, key=lambda row: URGENCY.index(row.verdict)):
+    for row in ordered(report.rows):
         if red(row):
             found.setdefault(row.scenario, []).append(row)
     lines = []
@@ -161,7 +98,7 @@ def commands(report: Report) -> list[str]:
         where = {"title": f"perf gate: {rows[0].verdict.value}"}
         if place is not None:
             where = {"file": place.file, "line": str(place.line), **where}
-        text = "\n".join(f"{scenario}{'' if row.metric is None else f': {row.metric.name}'}: {row.why}" for row in rows)
+        text = "\n".join(f"{title(row)}: {row.why}" for row in rows)
         lines.append(_command(where, text))
     if len(found) > MOST_ANNOTATIONS:
         rest = len(found) - MOST_ANNOTATIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -37,11 +37,17 @@ URGENCY = (
     Verdict.PASS,
 )
 WORD = {Exit.PASS: "pass", Exit.REGRESSED: "regressed", Exit.CANNOT_JUDGE: "cannot judge"}
+HEADS = ("scenario", "metric", "baseline", "now", "change [interval]", "allowed", "caught from", "verdict")
 LEGEND = (
     "change: for the worse, as a share of the baseline, with an interval that holds for all rows at once; "
     "regressed: all of it lies above 'allowed'. caught from: the smallest change that this run would have called "
     "regressed; exact metrics: any."
 )
+
+
+def ordered(rows: Iterable[Row]) -> list[Row]:
+    """The most urgent first."""
+    return sorted(rows, key=lambda row: URGENCY.index(row.verdict))
 
 
 def red(row: Row) -> bool:
@@ -77,12 +83,12 @@ def render(
     Rows against an older record appear only where they did not pass; the headline counts them all. The same text
     on any terminal: nothing is taken from the environment.
     """
-    ordered = sorted(rows, key=lambda row: URGENCY.index(row.verdict))
-    same = [row for row in ordered if row.verdict is Verdict.PASS and isinstance(row.metric, Exact)]
-    unjudged = Counter(row.why for row in ordered if row.optional)
+    found = ordered(rows)
+    same = [row for row in found if row.verdict is Verdict.PASS and isinstance(row.metric, Exact)]
+    unjudged = Counter(row.why for row in found if row.optional)
     shown = [
         row
-        for row in ordered
+        for row in found
         if not (row.optional and not equal)
         and (row.verdict is not Verdict.PASS or (not row.against and (equal or not isinstance(row.metric, Exact))))
     ]
@@ -99,7 +105,7 @@ def render(
     console.print(Text(headline(rows), style=_headline_style(rows)))
     for row in shown:
         if row.why:
-            console.print(Text.assemble((row.verdict.value, STYLE[row.verdict]), f" {_title(row)}"), soft_wrap=True)
+            console.print(Text.assemble((row.verdict.value, STYLE[row.verdict]), f" {title(row)}"), soft_wrap=True)
             console.print(Padding(Text(row.why), (0, 0, 0, 2)))
     if not equal:
         for why, count in unjudged.items():
@@ -116,53 +122,55 @@ def _headline_style(rows: Sequence[Row]) -> str:
     return {Exit.PASS: "bold green", Exit.REGRESSED: "bold red", Exit.CANNOT_JUDGE: "bold yellow"}[exit_status(rows)]
 
 
-def _title(row: Row) -> str:
+def title(row: Row) -> str:
+    """What a row is about, at full length."""
     return row.scenario if row.metric is None else f"{row.scenario}: {row.metric.name}"
 
 
 def _table(rows: Sequence[Row], width: int) -> Table:
     table = Table(box=box.ASCII2, pad_edge=False, show_edge=False)
-    table.add_column("scenario", overflow="fold", min_width=min(width // 4, max(len(_short(row)) for row in rows)))
-    table.add_column("metric", overflow="fold", min_width=8)
-    for name in ("baseline", "now", "change [interval]", "allowed", "caught from"):
+    scenario, metric, *numbers, verdict = HEADS
+    table.add_column(scenario, overflow="fold", min_width=min(width // 4, max(len(cells(row)[0]) for row in rows)))
+    table.add_column(metric, overflow="fold", min_width=8)
+    for name in numbers:
         table.add_column(name, justify="right", overflow="fold")
-    table.add_column("verdict", overflow="fold", min_width=9)
+    table.add_column(verdict, overflow="fold", min_width=9)
     for row in rows:
-        unit = "" if row.metric is None else row.metric.unit
-        table.add_row(
-            Text(_short(row)),
-            Text("-" if row.metric is None else row.metric.name),
-            Text(quantity(row.reference, unit)),
-            Text(quantity(row.now, unit)),
-            Text(change(row)),
-            Text(percent(row.allowed)),
-            Text(detectable(row)),
-            Text(row.verdict.value, style=STYLE[row.verdict]),
-        )
+        *others, word = cells(row)
+        table.add_row(*map(Text, others), Text(word, style=STYLE[row.verdict]))
     return table
 
 
-def _short(row: Row) -> str:
+def cells(row: Row) -> tuple[str, ...]:
+    """A row of the table, a cell for each of HEADS."""
     name = row.scenario.rsplit("::", 1)[-1]
-    return f"{name} against {row.against}" if row.against else name
+    unit = "" if row.metric is None else row.metric.unit
+    return (
+        f"{name} against {row.against}" if row.against else name,
+        "-" if row.metric is None else row.metric.name,
+        quantity(row.reference, unit),
+        quantity(row.now, unit),
+        _change(row),
+        percent(row.allowed),
+        _detectable(row),
+        row.verdict.value,
+    )
 
 
-def change(row: Row) -> str:
-    """The change for the worse, with its interval."""
+def _change(row: Row) -> str:
     found = percent(row.worse, signed=True)
     if row.low is None or row.high is None or row.low == row.high:
         return found
     return f"{found} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
 
 
-def detectable(row: Row) -> str:
-    """The smallest change for the worse that would have been caught."""
+def _detectable(row: Row) -> str:
     return "any" if row.detectable is None and row.worse is not None else percent(row.detectable)
 
 
 def failure_text(rows: Sequence[Row]) -> str:
     """What the failing test of one scenario says: each row that is not in order, and what to do. "" if all are."""
-    return "\n".join(_failure(row) for row in sorted(rows, key=lambda row: URGENCY.index(row.verdict)) if red(row))
+    return "\n".join(_failure(row) for row in ordered(rows) if red(row))
 
 
 def _failure(row: Row) -> str:
@@ -170,7 +178,7 @@ def _failure(row: Row) -> str:
     lines = [f"{name}: {row.verdict.value}"]
     if row.metric is not None and row.now is not None and row.reference is not None:
         values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
-        lines.append(values if row.worse is None else f"{values}, change for the worse {change(row)}")
+        lines.append(values if row.worse is None else f"{values}, change for the worse {_change(row)}")
     if row.allowed is not None:
-        lines.append(f"allowed {percent(row.allowed)}, caught from {detectable(row)}")
+        lines.append(f"allowed {percent(row.allowed)}, caught from {_detectable(row)}")
     return "\n  ".join([*lines, row.why])

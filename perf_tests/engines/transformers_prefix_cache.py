@@ -13,7 +13,7 @@ from perf_tests.engine import Completion, Engine, Prompt
 from perf_tests.floor import Floor
 from prefix_cache import NullPrefixCache, PrefixCache, PromptCache
 
-_ROOM = 64  # tokens that the floor's buffer holds behind its prefix
+FLOOR_ROOM = 64  # tokens that the floor's buffer holds behind its prefix
 
 
 class PrefixCacheEngine(Engine):
@@ -48,7 +48,7 @@ class PrefixCacheEngine(Engine):
         ids = np.asarray(prompt, dtype=np.int64)
         key = ids[:prefix].tobytes()
         if key not in self._floors:
-            self._floors[key] = Floor(self.model, self.none.kv_argument, self._row(ids[:prefix]), _ROOM)
+            self._floors[key] = Floor(self.model, self.none.kv_argument, self._row(ids[:prefix]), FLOOR_ROOM)
         kv = self._floors[key].rewind()
         start = perf_counter()
         logits = self.none.run(self._row(ids[prefix:]), kv)

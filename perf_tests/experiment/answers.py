@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.plan import Part
 from perf_tests.experiment.reading import Reading
 from perf_tests.experiment.results import Results
-from perf_tests.experiment.spread import Spread, Values, median, resampled
+from perf_tests.experiment.spread import LEAST, Spread, Values, median, resampled
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ class Answers:
 
 
 def answer(results: Results) -> Answers:
-    """Needs results that are complete."""
+    """Needs results that are complete. Raises ExperimentError where they are too few for the intervals."""
+    _require_enough(results)
     prefixes = tuple(_prefix(results, count.prefix_tokens) for count in results.counts)
     return Answers(
         results.model,
@@ -118,6 +121,17 @@ def answer(results: Results) -> Answers:
         _sharing(results.of(Part.SHARING)),
         tuple(_outputs(results.of(Part.OUTPUT))),
     )
+
+
+def _require_enough(results: Results) -> None:
+    for part, name in ((Part.PROMPT, "--prompts"), (Part.SHARE, "--share-repeats")):
+        prompts = Counter(prompt["cold"].prefix_tokens for prompt in by_prompt(results.of(part)))
+        for prefix, found in sorted(prompts.items()):
+            if found < LEAST:
+                raise ExperimentError(
+                    f"{results.csv} holds {found} prompts of {prefix} shared tokens ({part}), and a 95 % interval "
+                    f"takes {LEAST}; measure anew with more {name}, into another folder (--out)"
+                )
 
 
 def by_prompt(readings: Iterable[Reading]) -> list[dict[str, Reading]]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from perf_gate import InvalidPremise
+from perf_tests.experiment import page
 from perf_tests.experiment.answers import Answers, answer
 from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.figures import draw
-from perf_tests.experiment.options import Options
+from perf_tests.experiment.options import Options, flag
 from perf_tests.experiment.results import Results
-from perf_tests.experiment.run import run
+from perf_tests.experiment.run import check, run
+from perf_tests.experiment.spread import LEAST
 from perf_tests.model import ModelUnavailable, require
 
 _USAGE = 4  # as pytest has it
@@ -25,14 +29,13 @@ _DEFAULTS = Options("")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: done; 1: an answer was wrong, so that nothing may be concluded; 4: cannot be done as asked; 130: stopped."""
-    asked = _parser().parse_args(arguments)
-    console = Console()
     try:
+        asked = _parser().parse_args(arguments)
+        console = Console()
+        _check(asked)
         all_results = [_results(asked, model, console) for model in asked.models]
         if asked.page is not None:
-            from perf_tests.experiment.page import fill  # noqa: PLC0415 - nothing else needs a page's formats
-
-            fill(asked.page, all_results)
+            page.fill(asked.page, all_results)
             console.print(f"filled {asked.page}")
         if asked.notebook:
             from perf_tests.experiment.notebook import build  # noqa: PLC0415 - needs more packages than all the rest
@@ -50,62 +53,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _check(asked: argparse.Namespace) -> None:
+    """Raise before anything is measured or written what would be raised after."""
+    if not asked.models and (asked.page is not None or not asked.notebook):
+        raise ExperimentError("there is nothing to measure; name a model, such as smollm2-135m or one of the hub")
+    if asked.page is not None:
+        page.marked(asked.page)
+    if asked.notebook:
+        try:
+            from perf_tests.experiment import notebook  # noqa: F401, PLC0415 - as above
+        except ModuleNotFoundError as error:
+            raise ExperimentError(
+                f"--notebook needs {error.name}, which is not installed. Get it with: pip install -e .[notebook]"
+            ) from error
+    for model in asked.models:
+        if asked.stored:
+            _stored(asked, model)
+        else:
+            require(model)
+            check(_options(asked, model), asked.out)
+
+
+def _stored(asked: argparse.Namespace, model: str) -> Results:
+    results = Results.stored(asked.out, model)
+    results.require_finished()
+    return results
+
+
 def _results(asked: argparse.Namespace, model: str, console: Console) -> Results:
-    if asked.stored:
-        results = Results.stored(asked.out, model)
-    else:
-        require(model)
-        results = run(_options(asked, model), asked.out, console)
-    if len(results.done) != results.head["steps"] or len(results.counts) != len(
-        str(results.made_with["prefixes"]).split()
-    ):
-        raise ExperimentError(
-            f"{results.csv} holds {len(results.done)} of {results.head['steps']} prompts; finish it with the command "
-            "that began it, without --stored"
-        )
+    results = _stored(asked, model) if asked.stored else run(_options(asked, model), asked.out, console)
     answers = answer(results)
     results.conclude(answers.stored())
-    _show(answers, console)
+    _show(results, answers, console)
     files = draw(results, answers, asked.out)
     console.print(f"{results.csv}, {results.json.name} and {len(files)} plots", highlight=False)
     return results
 
 
-def _show(answers: Answers, console: Console) -> None:
-    table = Table(title=answers.model, title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("prefix", "cold ms", "warm ms", "speedup", "at best", "FLOPs", "saved", "TPOT", "MiB"):
+def _show(results: Results, answers: Answers, console: Console) -> None:
+    table = Table(title=answers.model, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in ("prefix", "cold\nms", "warm\nms", "speedup", "at\nbest", "FLOPs", "TPOT", "MiB"):
         table.add_column(name, justify="right")
     for prefix in answers.prefixes:
         table.add_row(
             f"{prefix.prefix_tokens}",
-            f"{1e3 * prefix.cold_s:.1f}",
-            f"{1e3 * prefix.warm_s:.1f}",
-            f"{prefix.speedup.value:.2f}×",
-            f"{prefix.attainable.value:.2f}×",
+            page.ms(prefix.cold_s),
+            page.ms(prefix.warm_s),
+            page.in_words(prefix.speedup),
+            f"{prefix.attainable.value:.1f}×",
             f"{prefix.theoretical:.1f}×",
-            f"{100 * prefix.saved.value:.0f} %",
-            f"{prefix.tpot.value:.3f}×",
+            page.in_words(prefix.tpot, 2),
             f"{prefix.kept_bytes / 2**20:.1f}",
         )
     console.print(table)
     found = answers.break_even
     console.print(
-        f"storing costs {1e3 * found.storing_s.value:.1f} ms of {1e3 * found.cold_s:.0f} ms; pays from "
-        f"{100 * found.share.value:.1f} % of the prompt on "
-        f"[{100 * found.share.low:.1f}, {100 * found.share.high:.1f}]; "
-        f"{len(answers.sharing)} requests that share a prefix: {answers.sharing[-1].gain:.2f}×",
+        f"{page.storing(found)}; without a cache it takes {page.ms(found.cold_s)} ms.\n"
+        f"A cache pays from {100 * found.share.value:.1f} % of the prompt on "
+        f"[{100 * found.share.low:.1f}, {100 * found.share.high:.1f}].\n"
+        f"{len(answers.sharing)} requests that share a prefix: {answers.sharing[-1].gain:.2f}× (median of "
+        f"{results.made_with['series']} series, without an interval).",
         highlight=False,
+        markup=False,
     )
 
 
 def _options(asked: argparse.Namespace, model: str) -> Options:
-    names = ("prompts", "output_tokens", "share_repeats", "sharing", "series", "long_output", "seed", "threads")
-    return Options(
-        model,
-        prefixes=tuple(asked.prefixes),
-        suffixes=(asked.suffixes[0], asked.suffixes[1]),
-        **{name: getattr(asked, name) for name in names},
-    )
+    known = {field.name for field in fields(Options)}
+    given: dict[str, Any] = {name: value for name, value in vars(asked).items() if name in known}
+    for name in ("prefixes", "suffixes", "shares"):
+        given[name] = tuple(given[name])
+    return Options(model, **given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,16 +136,23 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL", help="smollm2-135m, distilgpt2-shape, llama-4m, a hub name or a folder")
     add("--out", type=Path, default=Path("results"), metavar="FOLDER", help="results and plots")
-    add("--prompts", type=int, default=_DEFAULTS.prompts, help="in all, spread over the prefixes")
-    add("--prefixes", type=int, nargs="+", default=list(_DEFAULTS.prefixes), metavar="TOKENS")
-    add("--suffixes", type=int, nargs=2, default=list(_DEFAULTS.suffixes), metavar=("LOW", "HIGH"))
-    add("--output-tokens", type=int, default=_DEFAULTS.output_tokens, help="of each prompt")
-    add("--share-repeats", type=int, default=_DEFAULTS.share_repeats, help="rounds for the break-even")
-    add("--sharing", type=int, default=_DEFAULTS.sharing, help="requests in a series that shares a prefix")
-    add("--series", type=int, default=_DEFAULTS.series, help="such series, and long answers")
-    add("--long-output", type=int, default=_DEFAULTS.long_output, help="output tokens of the long answers")
-    add("--seed", type=int, default=_DEFAULTS.seed)
-    add("--threads", type=int, default=_DEFAULTS.threads)
+
+    def option(name: str, meaning: str, **form: Any) -> None:
+        add(flag(name), type=int, default=getattr(_DEFAULTS, name), help=meaning, **form)
+
+    option("prompts", f"in all, spread over the prefixes; {LEAST} or more for each")
+    option("prefixes", "shared by prompts, in tokens", nargs="+", metavar="TOKENS")
+    option("suffixes", "tokens behind a prefix", nargs=2, metavar=("LOW", "HIGH"))
+    option("output_tokens", "of each prompt")
+    option("share_tokens", "of a prompt that shares more and more, for the break-even")
+    option("shares", "how many of them are stored", nargs="+", metavar="TOKENS")
+    option("share_repeats", f"of each share; {LEAST} or more")
+    option("sharing", "requests in a series that shares a prefix")
+    option("sharing_prefix", "tokens of that prefix")
+    option("series", "such series, and long answers")
+    option("long_output", "output tokens of the long answers")
+    option("seed", "of tokens and order")
+    option("threads", "that compute")
     add(
         "--stored", action="store_true", help="measure nothing: answer and draw what --out holds, whatever code made it"
     )

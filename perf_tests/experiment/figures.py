@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from perf_gate.records.record import write
 from perf_tests.experiment.answers import Answers, by_prompt
+from perf_tests.experiment.file import write
 from perf_tests.experiment.plan import Part
 from perf_tests.experiment.results import Results
 from perf_tests.experiment.spread import Spread
@@ -43,7 +43,7 @@ def draw(results: Results, answers: Answers, folder: Path) -> list[Path]:
     files = []
     for name, make in PLOTS.items():
         file = folder / f"{results.name}-{name}.svg"
-        write(svg(make(results, answers)), file, overwrite=True)
+        write(svg(make(results, answers)), file)
         files.append(file)
     return files
 

@@ -9,6 +9,7 @@ import torch
 
 from perf_tests.engine import Completion
 from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
+from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.options import Options
 from perf_tests.experiment.plan import Step
 from perf_tests.experiment.reading import Reading
@@ -16,6 +17,7 @@ from perf_tests.experiment.script import Script
 from perf_tests.model import load
 from perf_tests.prompts import Tokens
 from perf_tests.scenarios.premise import require_agreement, require_reused
+from prefix_cache.errors import PrefixCacheError
 
 
 class _Bytes(NamedTuple):
@@ -26,12 +28,18 @@ class _Bytes(NamedTuple):
 
 
 class Laboratory:
-    """Makes steps in any order, as after a stop. Times are the engine's own, as in the timed suites."""
+    """Makes steps in any order, as after a stop. Times are the engine's own, as in the timed suites.
+
+    Raises ExperimentError where the model has no room for the steps or its KV cannot be cached, ModelUnavailable.
+    """
 
     def __init__(self, options: Options, steps: Sequence[Step]) -> None:
         torch.set_num_threads(options.threads)
         self._model = options.model
-        self.engine = PrefixCacheEngine(load(options.model))
+        try:
+            self.engine = PrefixCacheEngine(load(options.model))
+        except PrefixCacheError as error:
+            raise ExperimentError(f"{options.model} cannot be cached: {error}") from error
         self._script = Script(options, steps)
         self._series = {step.number: step for step in steps if step.turn}
         self._room: dict[tuple[str, int], int] = {}  # tokens behind a prefix that the requests of a part need

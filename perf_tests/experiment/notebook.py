@@ -14,8 +14,8 @@ import jupytext
 import nbclient
 import nbformat
 
-from perf_gate.records.record import write
 from perf_tests.experiment.fault import ExperimentError
+from perf_tests.experiment.file import write
 from perf_tests.experiment.origin import ROOT
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def build(source: Path = SOURCE, target: Path = TARGET) -> None:
     notebook = executed(source)
     nbformat.validate(notebook)
     text: str = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
-    write(text + "\n", target, overwrite=True)
+    write(text + "\n", target)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from perf_tests.experiment.fault import ExperimentError
+from perf_tests.experiment.spread import LEAST
 from perf_tests.profile import PREFIXES
 
 Value = int | str
@@ -15,7 +16,8 @@ Value = int | str
 class Options:
     """Lengths are tokens. Raises ExperimentError where they make no experiment.
 
-    prompts: in all, spread evenly over `prefixes`; their suffixes over suffixes[0] to suffixes[1].
+    prompts: in all, spread evenly over `prefixes`, LEAST or more for each; their suffixes over suffixes[0] to
+    suffixes[1].
     output_tokens: of each of them.
     shares: of a prompt of `share_tokens` tokens, so many are stored; each `share_repeats` times, for the break-even.
     sharing: so many requests share a prefix of `sharing_prefix`, from an empty cache on; `series` times.
@@ -43,26 +45,31 @@ class Options:
         for name in ("prefixes", "shares"):
             value = getattr(self, name)
             if not value or list(value) != sorted(set(value)):
-                raise ExperimentError(f"{name} are {_words(value)}; give increasing lengths, each once")
+                raise ExperimentError(f"{self.given(name)}: give increasing lengths, each once")
         if self.prefixes[0] < 1:
-            raise ExperimentError(f"a prefix of {self.prefixes[0]} tokens cannot be shared; give 1 or more")
-        if self.prompts < 2 * len(self.prefixes):
+            raise ExperimentError(f"{self.given('prefixes')}: nothing is shared; give 1 token or more")
+        each = self.prompts // len(self.prefixes)
+        if each < LEAST:
             raise ExperimentError(
-                f"{self.prompts} prompts over {len(self.prefixes)} prefix lengths leave fewer than two each, and one "
-                f"tells nothing of its spread; give at least {2 * len(self.prefixes)} prompts, or fewer prefixes"
+                f"{self.given('prompts')} over {len(self.prefixes)} prefix lengths: that is {each} each, and a 95 % "
+                f"interval takes {LEAST}; give at least {LEAST * len(self.prefixes)}, or fewer lengths with --prefixes"
             )
         if not 1 <= self.suffixes[0] <= self.suffixes[1]:
-            raise ExperimentError(f"suffixes of {self.suffixes[0]} to {self.suffixes[1]} tokens; give 1 <= low <= high")
+            raise ExperimentError(f"{self.given('suffixes')}: give 1 <= low <= high")
         if self.shares[0] != 0 or len(self.shares) < 2 or self.shares[-1] >= self.share_tokens:
             raise ExperimentError(
-                f"shares are {_words(self.shares)} of {self.share_tokens} tokens; begin with 0, where nothing is "
-                "shared, and end below the whole prompt"
+                f"{self.given('shares')} of {self.given('share_tokens')}: begin with 0, where nothing is shared, and "
+                "end below the whole prompt"
             )
-        least = {"output_tokens": 2, "long_output": 2, "share_repeats": 2, "sharing": 2, "sharing_prefix": 1,
+        least = {"output_tokens": 2, "long_output": 2, "share_repeats": LEAST, "sharing": 2, "sharing_prefix": 1,
                  "series": 1, "threads": 1, "seed": 0}  # fmt: skip
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
-                raise ExperimentError(f"{name} is {getattr(self, name)}; give at least {minimum}")
+                raise ExperimentError(f"{self.given(name)}: give at least {minimum}")
+
+    def given(self, name: str) -> str:
+        """The option as the command line has it, with its value."""
+        return f"{flag(name)} {self.described()[name]}"
 
     def described(self) -> Mapping[str, Value]:
         """Every option by name, sequences as words."""
@@ -70,6 +77,11 @@ class Options:
             field.name: _words(value) if isinstance(value := getattr(self, field.name), tuple) else value
             for field in fields(self)
         }
+
+
+def flag(name: str) -> str:
+    """What the command line calls an option."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _words(values: tuple[int, ...]) -> str:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from perf_gate.records.record import write
-from perf_tests.experiment.answers import Answers, PrefixAnswer, answer
+from perf_tests.experiment.answers import Answers, BreakEven, PrefixAnswer, answer
 from perf_tests.experiment.fault import ExperimentError
+from perf_tests.experiment.file import write
 from perf_tests.experiment.kv_size import FLOAT16, FLOAT32, MIB, MODELS, named
 from perf_tests.experiment.results import Results
 from perf_tests.experiment.spread import Spread
@@ -22,21 +22,29 @@ Both = Sequence[tuple[Results, Answers]]
 
 
 def fill(page: Path, results: Sequence[Results]) -> None:
-    """Write the figures of `results` into `page`. Raises ExperimentError for marks that nothing is known for."""
-    write(filled(page.read_text(encoding="utf-8"), results), page, overwrite=True)
+    """Write the figures of `results` into `page`. Raises ExperimentError where it cannot be read or written."""
+    write(filled(marked(page), results), page)
+
+
+def marked(page: Path) -> str:
+    """The text of `page`. Raises ExperimentError where it cannot be read, or has marks that nothing is known for."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(
+            f"{page} cannot be read as text ({getattr(error, 'strerror', 'not UTF-8')}); give a Markdown file that is "
+            "there with --page"
+        ) from error
+    for mark in _MARKED.finditer(text):
+        if mark[2] not in BLOCKS:
+            raise ExperimentError(f"{page}: there are no figures called {mark[2]!r}; there are: {', '.join(BLOCKS)}")
+    return text
 
 
 def filled(text: str, results: Sequence[Results]) -> str:
-    """`text` with what belongs between its marks. Raises ExperimentError."""
+    """`text` with what belongs between its marks."""
     both = [(each, answer(each)) for each in results]
-
-    def put(mark: re.Match[str]) -> str:
-        name = mark[2]
-        if name not in BLOCKS:
-            raise ExperimentError(f"there are no figures called {name!r}; there are: {', '.join(BLOCKS)}")
-        return f"{mark[1]}\n{BLOCKS[name](both)}\n\n{mark[3]}"
-
-    return _MARKED.sub(put, text)
+    return _MARKED.sub(lambda mark: f"{mark[1]}\n{BLOCKS[mark[2]](both)}\n\n{mark[3]}", text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -45,7 +53,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ruler, *rows))
 
 
-def _spread(spread: Spread, digits: int = 1, unit: str = "×") -> str:
+def storing(found: BreakEven) -> str:
+    """What a request that finds nothing loses, in words."""
+    cost = found.storing_s
+    loss = f"{1e3 * cost.value:.1f} ms [{1e3 * cost.low:.1f}, {1e3 * cost.high:.1f}]"
+    if cost.low > 0:
+        return f"A request that finds nothing loses {loss} by storing everything"
+    if cost.high >= 0:
+        return f"What a request that finds nothing loses by storing everything could not be told from nothing: {loss}"
+    return f"No cost of storing was seen: what a request that finds nothing loses by storing everything is {loss}"
+
+
+def in_words(spread: Spread, digits: int = 1, unit: str = "×") -> str:
+    """With its interval."""
     return f"{spread.value:.{digits}f}{unit} [{spread.low:.{digits}f}, {spread.high:.{digits}f}]"
 
 
@@ -53,7 +73,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _ms(seconds: float) -> str:
+def ms(seconds: float) -> str:
+    """Milliseconds, without the unit."""
     return f"{1e3 * seconds:.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.1f}"
 
 
@@ -65,7 +86,7 @@ def _summary(results: Results, answers: Answers) -> str:
     short, long = answers.prefixes[0], answers.prefixes[-1]
     return (
         f"- **{results.model}**: with {long.prefix_tokens} shared tokens the first token is there "
-        f"{long.speedup.value:.1f} times sooner ({_ms(long.warm_s)} ms instead of {_ms(long.cold_s)} ms), with "
+        f"{long.speedup.value:.1f} times sooner ({ms(long.warm_s)} ms instead of {ms(long.cold_s)} ms), with "
         f"{short.prefix_tokens} shared tokens {short.speedup.value:.1f} times. What is attainable is "
         f"{long.attainable.value:.1f} and {short.attainable.value:.1f} times. "
         f"{long.prefix_tokens} tokens take {long.kept_bytes / MIB:.1f} MiB."
@@ -100,11 +121,11 @@ def _ttft(results: Results, answers: Answers) -> str:
 def _ttft_row(prefix: PrefixAnswer) -> Sequence[str]:
     return (
         f"{prefix.prefix_tokens}",
-        _ms(prefix.cold_s),
-        _ms(prefix.warm_s),
-        _ms(prefix.floor_s),
-        _spread(prefix.speedup),
-        _spread(prefix.attainable),
+        ms(prefix.cold_s),
+        ms(prefix.warm_s),
+        ms(prefix.floor_s),
+        in_words(prefix.speedup),
+        in_words(prefix.attainable),
         f"{prefix.theoretical:.1f}×",
         _percent(prefix.saved.value),
         f"{prefix.efficiency.value:.2f}",
@@ -118,15 +139,9 @@ def _break_even(results: Results, answers: Answers) -> str:
         f"{'no' if count is None else count} hit{'s' * (count is None or count > 1)} on {prefix.prefix_tokens} tokens"
         for count, prefix in zip(found.repeats, ends, strict=True)
     ]
-    storing = found.storing_s
-    loss = f"{1e3 * storing.value:.1f} ms [{1e3 * storing.low:.1f}, {1e3 * storing.high:.1f}]"
-    if storing.low <= 0 <= storing.high:
-        cost = f"What a request that finds nothing loses by storing everything could not be told from nothing: {loss}"
-    else:
-        cost = f"A request that finds nothing loses {loss} by storing everything"
     return (
-        f"- **{results.model}**, prompts of {found.prompt_tokens} tokens ({_ms(found.cold_s)} ms without a cache). "
-        f"{cost}. A request gains where more than {100 * found.share.value:.1f} % of its prompt "
+        f"- **{results.model}**, prompts of {found.prompt_tokens} tokens ({ms(found.cold_s)} ms without a cache). "
+        f"{storing(found)}. A request gains where more than {100 * found.share.value:.1f} % of its prompt "
         f"[{100 * found.share.low:.1f}, {100 * found.share.high:.1f}] is stored, "
         f"{math.ceil(found.share.value * found.prompt_tokens)} tokens. Storing for later requests is paid back, even "
         f"at the upper end of what it may cost, by {' and '.join(repeats)}."
@@ -185,9 +200,9 @@ def _tpot(results: Results, answers: Answers) -> str:
         (
             (
                 f"{prefix.prefix_tokens}",
-                _ms(prefix.cold_tpot_s),
-                _ms(prefix.warm_tpot_s),
-                _spread(prefix.tpot, 3, ""),
+                ms(prefix.cold_tpot_s),
+                ms(prefix.warm_tpot_s),
+                in_words(prefix.tpot, 3, ""),
             )
             for prefix in answers.prefixes
         ),

@@ -53,9 +53,9 @@ class Step:
         return 0 if self.turn == 1 else self.prefix
 
     @property
-    def readings(self) -> int:
-        """How many readings a finished step leaves."""
-        return sum(1 if arm == "floor" else len(self.reads) for arm in self.arms)
+    def rows(self) -> list[tuple[str, int]]:
+        """Arm and output tokens of every reading that a finished step leaves, sorted."""
+        return sorted((arm, read) for arm in self.arms for read in ((1,) if arm == "floor" else self.reads))
 
     @property
     def weight(self) -> float:

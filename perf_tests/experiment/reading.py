@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -60,7 +61,7 @@ class Reading:
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> Reading:
-        """From a row as text. Raises ValueError."""
+        """From a row as text. Raises ValueError, with the name of the value that cannot be."""
         values: dict[str, Any] = {name: _value(name, row[name]) for name in COLUMNS}
         return cls(**values)
 
@@ -75,9 +76,16 @@ def _value(name: str, text: str) -> str | int | float | None:
         if name in _OPTIONAL:
             return None
         raise ValueError(f"{name} is empty")
-    if name not in _SECONDS:
-        return int(text)
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} is {text}, which is no time")
+    if name in _SECONDS:
+        return _number(name, text, float, "time", lambda value: 0 < value < float("inf"))
+    return _number(name, text, int, "whole number of 0 or more", lambda value: value >= 0)
+
+
+def _number(name: str, text: str, kind: type[float], called: str, possible: Callable[[float], bool]) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if not possible(value):
+        raise ValueError(f"{name} is {text!r}, which is no {called}")
     return value

@@ -1,27 +1,32 @@
 """What has been measured so far: NAME.csv with a row per reading, NAME.json with counts, origin and answers.
 
-Either is replaced whole, after every step, so that a stop at any time leaves all finished steps and no half of one.
+Either is replaced whole, after every step, so that a stop or a full disk at any time leaves all finished steps and no
+half of one. A file that was cut off afterwards, while it was copied, loses its last step and no other.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perf_gate.records.record import RecordError, write
+from perf_tests.experiment import table
 from perf_tests.experiment.count import Count
 from perf_tests.experiment.fault import ExperimentError
+from perf_tests.experiment.file import write
 from perf_tests.experiment.options import Value
 from perf_tests.experiment.origin import Origin
 from perf_tests.experiment.plan import Step
-from perf_tests.experiment.reading import COLUMNS, Reading
+from perf_tests.experiment.reading import Reading
+from perf_tests.experiment.table import Table
 
 SCHEMA = 1  # of both files; 1: the first
+
+_Key = tuple[str, int]
+_Rows = Sequence[tuple[str, int]]  # arm and output tokens of each reading of a step, sorted
 
 
 class Results:
@@ -35,21 +40,24 @@ class Results:
         self.readings: list[Reading] = []
         self.counts: list[Count] = []
         self.head: dict[str, Any] = {}
+        self.notice = ""  # what was found to be cut off, in words
 
     @classmethod
     def resume(cls, folder: Path, origin: Origin, steps: Sequence[Step]) -> Results:
-        """Those that lie in `folder`, to go on with, or empty ones.
+        """Those that lie in `folder`, to go on with, or empty ones. Writes nothing.
 
         Raises ExperimentError where they were made with anything else, or hold what `steps` cannot have left.
         """
         results = cls(folder, str(origin.made_with["model"]))
         if results.csv.exists() or results.json.exists():
             results._read_head()
-            results._require_same(origin.made_with)
-            if results.csv.exists():  # where the very first rows were not written any more, there are none
-                results._read_rows()
-                results._require_whole(steps)
-            return results
+            answered = results.csv.exists() or "answers" in results.head
+            if answered or results.made_with == origin.made_with:
+                results._require_same(origin.made_with)
+                if results.csv.exists():
+                    results._read_rows({step.key: step for step in steps})
+                return results
+            results.counts = []  # nothing was timed with the other options: there is nothing to mix or to lose
         results.head = {
             "schema": SCHEMA,
             "made_with": dict(origin.made_with),
@@ -57,7 +65,6 @@ class Results:
             "dirty": origin.dirty,
             "steps": len(steps),
         }
-        results._save_head()
         return results
 
     @classmethod
@@ -65,8 +72,17 @@ class Results:
         """Those that lie in `folder`, to look at, whatever made them. Raises ExperimentError where there are none."""
         results = cls(folder, model)
         results._read_head()
-        results._read_rows()
+        results._read_rows(None)
         return results
+
+    def require_finished(self) -> None:
+        """Raise ExperimentError where steps or counts are missing."""
+        prefixes = str(self.made_with["prefixes"]).split()
+        if len(self.done) != self.head["steps"] or len(self.counts) != len(prefixes):
+            raise ExperimentError(
+                f"{self.csv} holds {len(self.done)} of {self.head['steps']} prompts; finish it with the command that "
+                f"began it, without --stored{self.notice and f' ({self.notice})'}"
+            )
 
     @property
     def made_with(self) -> Mapping[str, Value]:
@@ -79,14 +95,18 @@ class Results:
         return [reading for reading in self.readings if reading.part == part and arm in (None, reading.arm)]
 
     @property
-    def done(self) -> set[tuple[str, int]]:
+    def done(self) -> set[_Key]:
         """Keys of the steps that need not be made again."""
         return {(reading.part, reading.number) for reading in self.readings}
+
+    def begin(self) -> None:
+        """Say what the rows to come are made with, before the first of them is measured."""
+        self._save_head()
 
     def append(self, readings: Iterable[Reading]) -> None:
         """Keep what one whole step has left."""
         self.readings += readings
-        self._save_rows()
+        write(table.text(self.readings), self.csv)
 
     def count(self, count: Count) -> None:
         """Keep one count."""
@@ -102,21 +122,7 @@ class Results:
 
     def _save_head(self) -> None:
         head = {**self.head, "counts": [asdict(count) for count in self.counts]}
-        self._write(json.dumps(head, indent=1) + "\n", self.json)
-
-    def _save_rows(self) -> None:
-        rows = io.StringIO()
-        writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(reading.row() for reading in self.readings)
-        self._write(rows.getvalue(), self.csv)
-
-    @staticmethod
-    def _write(text: str, file: Path) -> None:
-        try:
-            write(text, file, overwrite=True)
-        except RecordError as error:
-            raise ExperimentError(str(error)) from error
+        write(json.dumps(head, indent=1) + "\n", self.json)
 
     def _require(self, file: Path) -> None:
         if not file.exists():
@@ -131,31 +137,20 @@ class Results:
         try:
             self.head = json.loads(self.json.read_text(encoding="utf-8"))
             if self.head["schema"] != SCHEMA:
-                raise ValueError(f"schema {self.head['schema']}, known is {SCHEMA}")
+                raise self._unreadable(f"it has schema {self.head['schema']}, known is {SCHEMA}")
             self.counts = [Count(**count) for count in self.head.pop("counts")]
-            _ = self.head["steps"], self.head["commit"], self.made_with["model"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ExperimentError(f"{self.json} cannot be read ({error!r}). {self._begin_anew}") from error
+            _ = self.head["steps"], self.head["commit"], self.made_with["model"], self.made_with["prefixes"]
+        except OSError as error:
+            raise self._unreadable(str(error.strerror)) from error
+        except json.JSONDecodeError as error:
+            raise self._unreadable(f"it is no JSON from line {error.lineno} on") from error
+        except UnicodeDecodeError as error:
+            raise self._unreadable("it is no text in UTF-8") from error
+        except (KeyError, TypeError) as error:
+            raise self._unreadable("it lacks what an experiment keeps there") from error
 
-    def _read_rows(self) -> None:
-        self._require(self.csv)
-        try:
-            with self.csv.open(encoding="utf-8", newline="") as lines:
-                rows = csv.DictReader(lines, strict=True)
-                if tuple(rows.fieldnames or ()) != COLUMNS:
-                    raise ValueError(
-                        f"its columns are {', '.join(rows.fieldnames or ())}; expected {', '.join(COLUMNS)}"
-                    )
-                self.readings = [self._reading(row, rows.line_num) for row in rows]
-        except (OSError, ValueError, csv.Error) as error:
-            raise ExperimentError(f"{self.csv} cannot be read ({error}). {self._begin_anew}") from error
-
-    @staticmethod
-    def _reading(row: dict[str, str], line: int) -> Reading:
-        try:
-            return Reading.of(row)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"line {line}: {error}") from error
+    def _unreadable(self, what: str) -> ExperimentError:
+        return ExperimentError(f"{self.json} cannot be read: {what}. {self._begin_anew}")
 
     def _require_same(self, made_with: Mapping[str, Value]) -> None:
         different = [
@@ -169,23 +164,55 @@ class Results:
                 f"{self._begin_anew}"
             )
 
-    def _require_whole(self, steps: Sequence[Step]) -> None:
-        by_key = {step.key: step for step in steps}
-        found: dict[tuple[str, int], list[Reading]] = {}
-        for reading in self.readings:
-            found.setdefault((reading.part, reading.number), []).append(reading)
-        for key, readings in found.items():
-            step = by_key.get(key)
-            if step is None or not all(reading.belongs_to(step) for reading in readings):
-                raise ExperimentError(
-                    f"{self.csv} holds {key[0]} {key[1]}, which this experiment has not asked. {self._begin_anew}"
+    def _read_rows(self, steps: Mapping[_Key, Step] | None) -> None:
+        """Whole steps only. steps: that have to have left the rows; None: whatever has."""
+        self._require(self.csv)
+        found = table.read(self.csv)
+        if steps is not None:
+            self._require_asked(found, steps)
+        places: dict[_Key, list[int]] = {}
+        for place, reading in enumerate(found.readings):
+            places.setdefault((reading.part, reading.number), []).append(place)
+        rows = {key: _rows(found.readings[place] for place in places[key]) for key in places}
+        whole = _usual(rows) if steps is None else {key: steps[key].rows for key in rows}
+        end = len(found.readings)
+        for key in places:
+            if rows[key] == whole[key]:
+                continue
+            if places[key][-1] != end - 1 or not set(rows[key]) < set(whole[key]):
+                raise found.damaged(
+                    places[key][0],
+                    f"the {len(rows[key])} rows of {key[0]} {key[1]}, which begin here, are not the {len(whole[key])} "
+                    "that it should have; some were removed, added or changed",
                 )
-            if len(readings) != step.readings:
-                raise ExperimentError(
-                    f"{self.csv} holds {len(readings)} of the {step.readings} rows of {key[0]} {key[1]}: somebody "
-                    f"removed or added some. {self._begin_anew}"
+            end = places[key][0]
+        if end < len(found.readings) or found.cut_at is not None:
+            line = found.lines[end] if end < len(found.readings) else found.cut_at
+            self.notice = (
+                f"{self.csv} is cut off: what stands from line {line} on is no whole prompt and does not count"
+            )
+        self.readings = list(found.readings[:end])
+
+    def _require_asked(self, found: Table, steps: Mapping[_Key, Step]) -> None:
+        for place, reading in enumerate(found.readings):
+            step = steps.get((reading.part, reading.number))
+            if step is None or not reading.belongs_to(step):
+                raise found.damaged(
+                    place, f"it holds {reading.part} {reading.number}, which this experiment has not asked"
                 )
 
     @property
     def _begin_anew(self) -> str:
         return f"Choose another folder with --out, or delete {self.csv.name} and {self.json.name} there to begin anew."
+
+
+def _rows(readings: Iterable[Reading]) -> _Rows:
+    return sorted((reading.arm, reading.output_tokens) for reading in readings)
+
+
+def _usual(rows: Mapping[_Key, _Rows]) -> Mapping[_Key, _Rows]:
+    """What most steps of the same part have left."""
+    parts: dict[str, Counter[tuple[tuple[str, int], ...]]] = {}
+    for (part, _), has in rows.items():
+        parts.setdefault(part, Counter())[tuple(has)] += 1
+    return {key: list(parts[key[0]].most_common(1)[0][0]) for key in rows}

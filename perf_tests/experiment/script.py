@@ -6,30 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.options import Options
 from perf_tests.experiment.plan import Step
+from perf_tests.experiment.room import require_beginnings, require_lengths
 from perf_tests.prompts import Prompts, Tokens
 
 
 class Script:
     """All prompts begin with the same system prompt; no two go on with the same token, nor as the system prompt does.
 
-    So a hit is exactly the prefix of its step, whatever else is stored. Raises ExperimentError where the model's text
-    or vocabulary does not last.
+    So a hit is exactly the prefix of its step, whatever else is stored. Raises ExperimentError where the model has no
+    room for them.
     """
 
     def __init__(self, options: Options, steps: Sequence[Step]) -> None:
         self._steps = {step.key: index for index, step in enumerate(steps)}
-        try:
-            prompts = Prompts(options.model, options.seed)
-            self._text = prompts.prefix(max(step.prefix for step in steps))
-            self._suffixes = [self._fresh(prompts, step.suffix) for step in steps]
-            self._heater = self._fresh(prompts, max(step.suffix + step.reads[-1] for step in steps))
-        except (ValueError, LookupError) as error:
-            raise ExperimentError(
-                f"{options.model}: {error}. Ask for shorter prefixes (--prefixes) or for fewer prompts (--prompts)"
-            ) from error
+        prompts = Prompts(options.model, options.seed)
+        require_lengths(options, steps, prompts)
+        self._text = prompts.prefix(max(step.prefix for step in steps))
+        require_beginnings(options, steps, self._text, prompts.vocabulary)
+        self._suffixes = [self._fresh(prompts, step.suffix) for step in steps]
+        self._heater = self._fresh(prompts, max(step.suffix + step.reads[-1] for step in steps))
 
     def prompt(self, step: Step) -> Tokens:
         """Prefix and suffix."""

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 _RESAMPLES = 2000
+# The smallest and the largest of n values enclose the median in all but 2^(1-n) of the cases: five do not reach 95 %.
+LEAST = 6
 
 Values = npt.NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.branches import folder as folder_module
+from perf_gate import folder as folder_module
 from perf_gate.branches.base import Base, find_base
-from perf_gate.branches.folder import LOCK, PREFIX, TemporaryFolder, prune
 from perf_gate.branches.repository import Repository, RepositoryError
 from perf_gate.branches.subject import Subject, subject_of
+from perf_gate.folder import BASE, LOCK, TemporaryFolder, prune
 from tests.perf_gate.engines import write_engine
 
 SUBJECT = Subject({"engine": "."})
@@ -237,7 +237,7 @@ def test_a_commit_that_git_cannot_lay_out_is_an_error(repo: Path, tmp_path: Path
 HOLDER = """
 import sys, time
 from pathlib import Path
-from perf_gate.branches.folder import TemporaryFolder
+from perf_gate.folder import TemporaryFolder
 with TemporaryFolder(Path(sys.argv[1])) as folder:
     print(folder.path, flush=True)
     time.sleep(60)
@@ -270,7 +270,7 @@ def test_what_a_killed_process_left_behind_goes_at_the_next_start(tmp_path: Path
 
 
 def test_a_folder_that_is_being_made_is_left_alone_for_a_while(tmp_path: Path) -> None:
-    young, old, other = (tmp_path / f"{PREFIX}{name}" for name in ("young", "old", "other"))
+    young, old, other = (tmp_path / f"{BASE}{name}" for name in ("young", "old", "other"))
     for path in (young, old):
         path.mkdir()
     other.symlink_to(tmp_path / "somewhere")

@@ -212,6 +212,9 @@ def test_a_record_or_pairs(record, capsys, call, words):
         (["--plant", "warm=1.05"], "add --real N"),
         (["--neighbour", "100"], "add --real N"),
         (["--real", "2", "--plant", "cold=1.05", "--", "pytest"], "name the same arm"),
+        (["--markdown", "."], "--markdown=. cannot be written: . is a folder"),
+        (["--plot", "0001_base.json/a.svg"], "0001_base.json is no folder"),
+        (["--real", "2", "--folder", "0001_base.json", "--", "pytest"], "cannot hold the runs"),
     ],
 )
 def test_a_contradiction_is_a_wrong_call(record, capsys, options, words):

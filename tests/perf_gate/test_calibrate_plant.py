@@ -17,7 +17,7 @@ from perf_gate.measuring.evidence import Task
 from perf_gate.measuring.plant import Plant, parse_plant
 from perf_gate.measuring.worker import Opened, Stage, spin
 from perf_gate.records.record import RecordError, load, save
-from perf_gate.records.runfile import load_run, run_of, save_run
+from perf_gate.records.runfile import Terms, load_run, run_of, save_run
 from tests.perf_gate import samples
 from tests.perf_gate.samples import measurement
 from tests.perf_gate.test_plugin import CANNOT_JUDGE, ROOT, SUITE, USAGE, Suite, says
@@ -120,6 +120,7 @@ def test_samples_come_back_as_they_were(tmp_path: Path) -> None:
         samples.provenance(),
         plant="warm=1.05",
         seconds=12.5,
+        terms=Terms((8, 10), 2, 0.01),
     )
     save_run(run, tmp_path / "run.json")
     assert load_run(tmp_path / "run.json") == run
@@ -150,6 +151,30 @@ def test_unsound_facts_are_refused(tmp_path: Path, facts: dict[str, object]) -> 
         load_run(path)
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        7,
+        {},
+        {"looks": [], "look": 1, "alpha": 0.001},
+        {"looks": [10, 8], "look": 1, "alpha": 0.001},
+        {"looks": [8, 10], "look": 3, "alpha": 0.001},
+        {"looks": [8, 10], "look": 1.5, "alpha": 0.001},
+        {"looks": ["8"], "look": 1, "alpha": 0.001},
+        {"looks": [8], "look": 1, "alpha": "0.001"},
+    ],
+)
+def test_what_no_run_was_judged_by_is_refused(tmp_path: Path, terms: object) -> None:
+    path = tmp_path / "run.json"
+    save_run(run_of([measurement("a")], samples.provenance()), path)
+    document = json.loads(path.read_text())
+    assert "terms" not in document["perf_gate"]["run"]
+    document["perf_gate"]["run"]["terms"] = terms
+    path.write_text(json.dumps(document))
+    with pytest.raises(RecordError, match="judged by"):
+        load_run(path)
+
+
 def test_without_a_valid_scenario_there_are_no_samples() -> None:
     with pytest.raises(ValueError, match="no scenario"):
         run_of([measurement("a", invalid="x")], samples.provenance())
@@ -171,6 +196,7 @@ def test_any_run_can_keep_its_samples(suite: Suite) -> None:
     assert run.section.measurements[1].workers == 4
     assert run.section.provenance.dirty
     assert (run.plant, run.seconds > 0) == ("", True)
+    assert run.terms == Terms((4,), 1, 0.001)
     assert not suite.records
 
 

@@ -17,7 +17,7 @@ from perf_gate.calibration.trouble import TROUBLES, Drift, Neighbour, OddProcess
 from perf_gate.judging.judge import judge, undecided
 from perf_gate.judging.policy import Policy
 from perf_gate.metric import Better, Sampled
-from perf_gate.records.runfile import run_of
+from perf_gate.records.runfile import Terms, run_of
 from perf_gate.records.section import Section
 from perf_gate.verdict import Exit, Verdict, exit_status
 from tests.perf_gate import samples
@@ -228,7 +228,7 @@ def test_the_fast_judge_of_pairs_says_what_the_judge_says(seed, size, scatter, f
     names = [each.scenario for each in pairs.now.measurements]
     run = run_of(pairs.now.side(chosen), samples.provenance(), base=pairs.base.side(chosen))
     slower = planted(run, "warm", {name: factor for name, is_slow in zip(names, slowed[0], strict=True) if is_slow})
-    rows = PairedHearing(policy, (size,)).rows(slower, size, look)
+    rows = PairedHearing(policy, (size,)).rows(slower, size, policy, look)
     wanted = {(row.scenario, row.metric.name): WORDS[row.verdict] for row in rows}
 
     order_of_rows = []
@@ -344,6 +344,17 @@ def test_a_replay_of_a_short_run_ends_with_the_workers_it_has():
     )
     assert list(short.rows) == level
     assert undecided(level)
+
+
+def test_a_replay_looks_when_the_run_itself_did():
+    usual, own = (
+        RecordHearing(Policy(), looks, section_of(real(1, 24).measurements)) for looks in ((8, 12, 16), (6, 16))
+    )
+    run = real(2, offset=0.2)
+    told = replace(run, terms=Terms((6, 16), 2, 0.001))
+    assert usual.replay(told) == replace(own, policy=Policy(looks=2)).replay(run)
+    assert usual.replay(told).look == 2
+    assert usual.replay(run).look == 3
 
 
 def test_what_a_run_lost_is_no_pass():

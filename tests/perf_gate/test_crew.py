@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,15 @@ from perf_gate.measuring.evidence import Task
 
 task = Task("t", Synthetic(1, "hangs"), Synthetic().metrics)
 Campaign([task], side=Side(Path.cwd()), plan=Plan(looks=(2,))).run()
+"""
+
+
+HOLDER = """
+import time
+from perf_gate.measuring.crew import Conditions, Crew
+with Crew(Conditions()):
+    print("in", flush=True)
+    time.sleep(60)
 """
 
 
@@ -138,3 +148,24 @@ def test_no_worker_outlives_its_parent(project: Path, death: signal.Signals) -> 
         assert b"KeyboardInterrupt" in errors or death is signal.SIGKILL
     finally:
         parent.kill()
+
+
+def test_what_a_killed_run_left_behind_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(tmp_path)}
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "in\n"
+        (left,) = tmp_path.iterdir()
+        with Crew(Conditions()):
+            assert left.is_dir(), "another run still lives in it"
+        holder.kill()
+        holder.wait()
+        assert list(tmp_path.iterdir()) == [left]
+        with Crew(Conditions()):
+            assert not left.exists()
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        holder.kill()
+        holder.communicate()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 from perf_gate.metric import Better, Exact, Sampled
-from perf_gate.showing.report import MOST_ANNOTATIONS, Place, Report, as_json, as_markdown, commands
+from perf_gate.showing.markdown import HEADING, MOST_ROWS, as_markdown
+from perf_gate.showing.report import MOST_ANNOTATIONS, Place, Report, as_json, commands
 from perf_gate.verdict import Row, Verdict
 
 COUNT = Exact("copies", "copies")
@@ -38,7 +40,7 @@ def test_a_scenarios_words_do_not_become_markup_or_commands() -> None:
     row = worse(why="first | `line`\n::error::second <b>")
     report = Report([row], 1, against="x", places={NAME: Place("odd,name:1.py", 7)})
     text = as_markdown(report)
-    assert "first \\| \\`line\\`<br>::error::second \\<b\\>" in text
+    assert "first &#124; &#96;line&#96;<br>::error::second &#60;b&#62;" in text
     (command,) = commands(report)
     assert "\n" not in command
     assert command.startswith("::error file=odd%2Cname%3A1.py,line=7,title=perf gate%3A regressed::")
@@ -62,4 +64,44 @@ def test_what_need_not_be_judged_is_counted_and_colours_nothing() -> None:
 
 
 def test_a_failed_test_is_named() -> None:
-    assert "- **failed** `t::right`" in as_markdown(Report([], 1, against="x", failed=["t::right"]))
+    assert "- **failed** t::right\n" in as_markdown(Report([], 1, against="x", failed=["t::right"]))
+
+
+def test_the_verdict_is_never_better_than_the_exit_status() -> None:
+    equal = Row(NAME, COUNT, Verdict.PASS, 3, 3, 0.0, 0.0, 0.0, 0.0)
+    for report, said in (
+        (Report([equal], 0, against="x"), "✅ perf gate: pass: 1 of 1 metrics"),
+        (Report([equal], 1, against="x", failed=["t::right"]), "❌ perf gate: failed (pass: 1 of 1 metrics"),
+        (Report([worse()], 1, against="x", failed=["t::right"]), "❌ perf gate: regressed: 1 of 1 metrics"),
+        (Report([equal], 10, against="x"), "⚠️ perf gate: cannot judge (pass: 1 of 1 metrics"),
+        (Report([], 1), "❌ perf gate: failed (nothing was compared)"),
+        (Report([], 10), "⚠️ perf gate: cannot judge (nothing was compared)"),
+    ):
+        text = as_markdown(report).replace("&#40;", "(").replace("&#41;", ")")
+        assert text.startswith(f"## {said}"), text
+        assert HEADING.match(text)
+
+
+def test_what_a_stranger_wrote_is_no_markup_wherever_it_stands() -> None:
+    odd = "</pre></details><script>`a` [b](http://c) | @d\n```\n# e $f$ \u202e"
+    rows = [
+        worse(odd, odd),
+        Row(odd, Exact(odd, odd), Verdict.REGRESSED, 1, 2, 1.0, 1.0, 1.0, 0.0, why=odd, against=odd),
+        Row(odd, TIMED, Verdict.NOT_COMPARABLE, why=odd, optional=True),
+    ]
+    full = Report(rows, 1, against=odd, fault=odd, failed=[odd], facts=[odd], values=odd.splitlines())
+    text = as_markdown(full, [(odd, "a.png")])
+    ours = re.sub(r"</?(pre|details|summary)>|<br>|`a\.png`", "", text)
+    assert not set("<>`[]@$\\\u202e") & set(ours)
+    assert "://" not in ours
+    assert text.count("</pre>") == text.count("<pre>") == 1
+    (line,) = [line for line in text.splitlines() if line.startswith("| ") and " against " in line]
+    assert line.count("|") == 9
+
+
+def test_a_long_summary_is_cut_and_says_so() -> None:
+    rows = [worse(f"t::t[{index}]", "x" * 5000) for index in range(MOST_ROWS + 7)]
+    text = as_markdown(Report(rows, 1, against="x"))
+    assert text.count("\n- **regressed**") == text.count("\n| t&#91;") == MOST_ROWS
+    assert text.count("7 more are not shown here") == 2
+    assert len(text.encode()) < 2**20

@@ -10,6 +10,7 @@ import pytest
 from perf_gate.metric import Exact
 from perf_gate.reporting.dossier import Dossier, Outcome, Side
 from perf_gate.reporting.page import difference, plots, render
+from perf_gate.session.target import is_page
 from perf_gate.verdict import Row, Verdict
 from tests.perf_gate import dossiers, samples
 from tests.perf_gate.dossiers import HOSTILE
@@ -68,6 +69,10 @@ def parsed(request, pages):
 def test_the_page_is_well_formed(parsed):
     assert parsed.unbalanced == []
     assert parsed.open == []
+
+
+def test_the_page_is_known_again(pages):
+    assert all(map(is_page, pages.values()))
 
 
 def test_the_page_fetches_and_runs_nothing(parsed):

@@ -14,13 +14,14 @@ from perf_gate.metric import Exact, Sampled
 from perf_gate.reporting import palette
 from perf_gate.reporting.finding import findings
 from perf_gate.reporting.forest import Forest, grouped, label
+from perf_gate.reporting.gallery import save
 from perf_gate.reporting.page import plots
 from perf_gate.reporting.past import NOW, Past, stages, traces
-from perf_gate.reporting.plain import plain, shortened
 from perf_gate.reporting.sheet import sheet
-from perf_gate.reporting.summary import escaped, markdown, save
 from perf_gate.reporting.times import Times
 from perf_gate.reporting.workers import Workers
+from perf_gate.showing.markdown import as_markdown, escaped
+from perf_gate.showing.plain import plain, shortened
 from perf_gate.verdict import Row, Verdict
 from tests.perf_gate import dossiers, samples
 from tests.perf_gate.dossiers import HOSTILE
@@ -157,30 +158,28 @@ def test_a_summary_names_the_verdict_first_and_every_file(tmp_path):
     found = dossiers.red()
     path = save(found, folder)
     text = path.read_text()
-    assert text.startswith("## Performance gate: regressed\n")
+    assert text.startswith("## ❌ perf gate: regressed")
     files = {each.name for each in folder.iterdir()} - {"summary.md"}
     assert {name for name in files if name.endswith(".png") and f"`{name}`" not in text} == set()
     assert {name.rpartition(".")[0] for name in files if name.endswith(".svg")} == {
         name.rpartition(".")[0] for name in files if name.endswith(".png")
     }
-    lines = [line for line in text.splitlines() if line.startswith("| regressed")]
+    lines = [line for line in text.splitlines() if line.endswith("| regressed |")]
     assert len(lines) == sum(each.verdict is Verdict.REGRESSED for each in found.rows)
-    assert all(line.count("|") == 8 for line in lines)
 
 
-def test_a_summary_takes_away_the_plots_of_an_earlier_run_and_nothing_else(tmp_path):
-    for name in ("scenario-99-times.png", "history-44.svg", "mine.png"):
-        (tmp_path / name).touch()
-    save(dossiers.dossier(sampled=False), tmp_path)
-    assert {each.name for each in tmp_path.iterdir()} == {"mine.png", "summary.md"}
-
-
-def test_a_long_summary_is_cut_and_says_so():
-    found = dossiers.red()
-    many = replace(found, rows=tuple(replace(found.notable[0], scenario=samples.name(f"p{n}")) for n in range(50)))
-    text = markdown(many, [])
-    assert text.count("| regressed |") == 20
-    assert "30 more" in text
+def test_a_summary_beside_plots_is_the_one_of_a_job(tmp_path):
+    for make in dossiers.ALL.values():
+        found = make()
+        text = save(found, tmp_path).read_text()
+        assert text.startswith(as_markdown(found.report))
+    alone = replace(dossiers.green(), reference=None, rows=(), status=0)
+    text = as_markdown(alone.report)
+    assert text.startswith("## ✅ perf gate: nothing was compared")
+    assert "bytes copied 0 B" in text
+    failed = as_markdown(replace(dossiers.green(), status=1, faults=("a.py::right failed",)).report)
+    assert failed.startswith("## ❌ perf gate: failed")
+    assert "right failed" in failed
 
 
 # -------------------------------------------------------------------- forest

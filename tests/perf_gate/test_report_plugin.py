@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.perf_gate.suite import CANNOT_JUDGE, USAGE, Suite, says
+from perf_gate.records.runfile import run_of, save_run
+from perf_gate.session.target import GENERATOR
+from perf_gate.showing.markdown import as_markdown
+from perf_gate.showing.report import Report, as_json
+from tests.perf_gate.samples import measurement, provenance
+from tests.perf_gate.suite import CANNOT_JUDGE, INI, USAGE, Suite, says
 
 
 def page(suite: Suite) -> str:
@@ -22,7 +27,7 @@ def test_a_green_run_leaves_a_page_and_plots(recorded: Suite) -> None:
     assert word(recorded) == "Pass"
     assert "0001_first" in page(recorded)
     assert (recorded.path / "plots" / "changes.png").exists()
-    assert (recorded.path / "plots" / "summary.md").read_text().startswith("## Performance gate: pass")
+    assert (recorded.path / "plots" / "summary.md").read_text().startswith("## ✅ perf gate: pass")
 
 
 def test_a_red_run_leaves_a_red_page(recorded: Suite) -> None:
@@ -61,14 +66,16 @@ def test_what_was_left_out_is_on_the_page(recorded: Suite) -> None:
 
 
 def test_a_run_that_breaks_off_leaves_no_page_of_an_earlier_one(recorded: Suite) -> None:
-    (recorded.path / "out.html").write_text("an earlier verdict")
+    older(recorded)
     recorded.write("perf_tests/test_a.py", "def test_stop(): raise KeyboardInterrupt\n")
-    assert recorded.compare("--gate-exact", "--gate-report=out.html").ret == 2
-    assert not (recorded.path / "out.html").exists()
+    assert recorded.compare("--gate-exact", *EVERYTHING).ret == 2
+    nothing_is_left(recorded)
 
 
-def test_a_page_that_cannot_be_written_is_no_pass(recorded: Suite) -> None:
-    (recorded.path / "out.html").mkdir()
+def test_a_page_that_cannot_be_written_in_the_end_is_no_pass(recorded: Suite) -> None:
+    recorded.write(
+        "perf_tests/test_z.py", "def test_z():\n    from pathlib import Path\n    Path('out.html').mkdir()\n"
+    )
     result = recorded.compare("--gate-exact", "--gate-report=out.html")
     assert result.ret == CANNOT_JUDGE
     says(result, "the report was not written", "out.html")
@@ -79,14 +86,127 @@ def test_a_page_that_cannot_be_written_is_no_pass(recorded: Suite) -> None:
     [
         ("--gate-report=perf_tests", "ends in .html"),
         ("--gate-plots=perf_tests", "holds something else"),
-        ("--gate-plots=pytest.ini", "holds something else"),
+        ("--gate-plots=pytest.ini", "is no folder: choose another place"),
+        ("--gate-plots=pytest.ini/plots", "is no folder: choose another place"),
+        ("--gate-plots=/proc/plots", "nothing can be written to /proc ("),
+        ("--gate-report=folder.html", "folder.html is a folder: name a file"),
+        ("--gate-report=pytest.ini/deep/out.html", "pytest.ini is no folder: choose another place"),
+        ("--gate-report=/proc/out.html", "nothing can be written to /proc ("),
+        ("--gate-report=foreign.html", "it holds something else"),
+        ("--gate-rows=perf_tests", "perf_tests is a folder: name a file"),
+        ("--gate-rows=/dev/null", "/dev/null is no regular file"),
+        ("--gate-rows=/proc/rows.json", "nothing can be written to /proc ("),
+        ("--gate-rows=foreign.html", "it holds something else"),
+        ("--gate-rows=baselines/rows.json", "would lie among the records"),
+        ("--gate-summary=perf_tests", "perf_tests is a folder: name a file"),
+        ("--gate-summary=pytest.ini/a.md", "pytest.ini is no folder: choose another place"),
+        ("--gate-summary=/proc/a.md", "nothing can be written to /proc ("),
+        ("--gate-samples=perf_tests", "perf_tests is a folder: name a file"),
+        ("--gate-samples=pytest.ini/a.json", "pytest.ini is no folder: choose another place"),
+        ("--gate-samples=/proc/a.json", "nothing can be written to /proc ("),
+        ("--gate-samples=foreign.html", "it holds something else"),
     ],
 )
 def test_what_is_no_place_for_a_report_is_refused(suite: Suite, option: str, said: str) -> None:
+    (suite.path / "folder.html").mkdir()
+    suite.write("foreign.html", '{"schema": 1, "rows": []}')
     result = suite.try_here(option)
     assert result.ret == USAGE
-    says(result, said)
+    name, _, path = option.partition("=")
+    says(result, said, name, path)
     assert not suite.measured()
+    assert (suite.path / "foreign.html").read_text() == '{"schema": 1, "rows": []}'
+
+
+def test_records_that_could_not_be_kept_are_not_made(suite: Suite) -> None:
+    suite.write("baselines", "no folder")
+    result = suite.try_here("perf_tests", "--gate-record=x")
+    assert result.ret == USAGE
+    says(result, "--gate-record=x: ", "baselines is no folder")
+
+
+@pytest.mark.parametrize("places", [["--gate-report=deep/er/out.html", "--gate-summary=deep/er/out.md"]])
+def test_folders_that_are_missing_are_made(suite: Suite, places: list[str]) -> None:
+    assert suite.run("perf_tests", "--gate-exact", *places).ret == 0
+    assert {path.name for path in (suite.path / "deep" / "er").iterdir()} == {"out.html", "out.md"}
+
+
+# -------------------------------------------------------------------- an earlier run's
+
+
+EVERYTHING = (
+    "--gate-report=out.html",
+    "--gate-plots=plots",
+    "--gate-rows=rows.json",
+    "--gate-samples=out.json",
+    "--gate-summary=out.md",
+)
+
+
+def older(suite: Suite) -> None:
+    """What an earlier run has left; a file of somebody else lies among its plots."""
+    suite.write("out.html", f"<html>{GENERATOR}an earlier verdict</html>")
+    suite.write("plots/summary.md", "## ✅ perf gate: pass")
+    suite.write("plots/changes.png", "")
+    suite.write("plots/mine.png", "")
+    suite.write("rows.json", as_json(Report([], 0)))
+    save_run(run_of([measurement("a")], provenance()), suite.path / "out.json")
+    suite.write("out.md", "# Of another step\n\n" + as_markdown(Report([], 0)))
+
+
+def nothing_is_left(suite: Suite) -> None:
+    for name in ("out.html", "plots/changes.png", "rows.json", "out.json"):
+        assert not (suite.path / name).exists(), name
+    assert (suite.path / "plots" / "mine.png").exists()
+    assert (suite.path / "plots" / "summary.md").read_text().startswith("## ⚠️ perf gate: no verdict")
+    first, *_, last = (suite.path / "out.md").read_text().splitlines()
+    assert first == "# Of another step"
+    assert last.startswith("## ⚠️ perf gate: no verdict")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["perf_tests", "--gate-budget=-1"],
+        ["perf_tests", "--no-such-option"],
+        ["perf_tests", "--gate-plant=warm=2", "--gate-record=x"],
+        ["perf_tests", "--benchmark-compare", "--benchmark-disable"],
+        ["perf_tests", "--gate-against=no_such_revision"],
+        ["no_such_file.py"],
+    ],
+    ids=lambda wrong: wrong[-1],
+)
+def test_a_wrong_call_leaves_nothing_of_an_earlier_run(suite: Suite, wrong: list[str]) -> None:
+    older(suite)
+    assert suite.try_here(*EVERYTHING, *wrong).ret == USAGE
+    nothing_is_left(suite)
+
+
+def test_what_is_asked_for_in_the_ini_file_is_no_exception(suite: Suite) -> None:
+    older(suite)
+    suite.write("pytest.ini", INI.replace("addopts = ", f"addopts = {' '.join(EVERYTHING)} "))
+    assert suite.try_here("perf_tests", "--gate-budget=-1").ret == USAGE
+    nothing_is_left(suite)
+
+
+@pytest.mark.parametrize(
+    "call", [["--version", "--version"], ["--help"], ["--collect-only"]], ids=lambda call: call[-1]
+)
+def test_who_only_asks_takes_nothing_away(suite: Suite, call: list[str]) -> None:
+    older(suite)
+    files = [path for path in suite.path.rglob("*") if path.suffix in (".html", ".md", ".json", ".png")]
+    before = [path.read_text() for path in files]
+    assert suite.try_here(*EVERYTHING, *call).ret == 0
+    assert [path.read_text() for path in files] == before
+
+
+def test_a_wrong_call_takes_nothing_that_is_not_the_gates(suite: Suite) -> None:
+    mine = {"out.html": "<p>Performance gate</p>", "plots/summary.md": "# Notes", "plots/changes.png": "",
+            "rows.json": '{"status": 0}', "out.json": '{"perf_gate": {"schema": 1}}', "out.md": "# Notes"}  # fmt: skip
+    for name, text in mine.items():
+        suite.write(name, text)
+    assert suite.try_here(*EVERYTHING, "--gate-budget=-1").ret == USAGE
+    assert {name: (suite.path / name).read_text() for name in mine} == mine
 
 
 def test_a_missing_library_is_told_before_the_wait(suite: Suite) -> None:

@@ -16,13 +16,13 @@ from perf_tests.experiment.run import run
 def options() -> Options:
     return Options(
         "tiny-grouped",
-        prompts=4,
+        prompts=12,
         prefixes=(8, 250),  # with its suffix, the longer one needs a larger buffer than alone
         suffixes=(3, 6),
         output_tokens=3,
         share_tokens=16,
         shares=(0, 4, 8),
-        share_repeats=2,
+        share_repeats=6,
         sharing=3,
         sharing_prefix=12,
         series=2,

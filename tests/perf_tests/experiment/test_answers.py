@@ -9,6 +9,7 @@ import pytest
 
 from perf_tests.experiment.answers import Answers, answer
 from perf_tests.experiment.count import Count
+from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.plan import Part
 from perf_tests.experiment.reading import Reading
 from perf_tests.experiment.results import Results
@@ -128,6 +129,23 @@ def test_the_longer_the_answer_the_less_is_saved(found: Answers) -> None:
     assert [point.output_tokens for point in found.outputs] == [1, 10, 100]
     assert found.outputs[0].saved == pytest.approx(0.05 / 0.07)
     assert found.outputs[2].saved == pytest.approx(0.05 / (0.07 + 99 * 0.05))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (Part.PROMPT, r"5 prompts of 100 shared tokens \(prompt\), .* takes 6; measure anew with more --prompts"),
+        (Part.SHARE, r"5 prompts of 80 shared tokens \(share\), .* with more --share-repeats"),
+    ],
+)
+def test_too_few_prompts_for_an_interval_are_refused(part: Part, words: str) -> None:
+    results = planted()
+    longest = max(each.prefix_tokens for each in results.of(part))
+    of_longest = {each.number for each in results.of(part) if each.prefix_tokens == longest}
+    left_out = sorted(of_longest)[5:]
+    results.readings = [each for each in results.readings if each.part != part or each.number not in left_out]
+    with pytest.raises(ExperimentError, match=words):
+        answer(results)
 
 
 def test_intervals_are_the_same_every_time_and_hold_the_value() -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from perf_gate import InvalidPremise
-from perf_tests.experiment import cli
+from perf_tests import experiment
+from perf_tests.experiment import cli, page
+from perf_tests.experiment.answers import answer
 from perf_tests.experiment.figures import PLOTS
 from perf_tests.experiment.options import Options
+from perf_tests.experiment.origin import ROOT
 from perf_tests.experiment.progress import Bar
 from perf_tests.experiment.results import Results
+
+WORDS = (
+    "tiny-grouped --prompts 12 --prefixes 8 250 --suffixes 3 6 --output-tokens 3 --share-tokens 16 --shares 0 4 8 "
+    "--share-repeats 6 --sharing 3 --sharing-prefix 12 --series 2 --long-output 6 --seed 0 --threads 1"
+)
 
 
 @pytest.fixture
@@ -23,11 +35,19 @@ def folder(measured_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(measured_folder, tmp_path / "copy"))
 
 
-def test_stored_results_are_answered_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stored_results_are_answered_and_drawn(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.main(["tiny-grouped", "--out", str(folder), "--stored"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    found = answer(Results.stored(folder, "tiny-grouped"))
     assert "speedup" in shown
-    assert "3 requests that share a prefix" in " ".join(shown.split())
+    assert page.storing(found.break_even) in shown
+    for prefix in found.prefixes:
+        assert page.in_words(prefix.speedup) in shown
+        assert page.in_words(prefix.tpot, 2) in shown
+    assert re.search(r"3 requests that share a prefix: .*× \(median of 2 series, without an interval\)", shown)
     assert {file.stem for file in folder.glob("*.svg")} == {f"tiny-grouped-{name}" for name in PLOTS}
     answers = json.loads((folder / "tiny-grouped.json").read_text(encoding="utf-8"))["answers"]
     assert [prefix["prefix_tokens"] for prefix in answers["prefixes"]] == [8, 250]
@@ -41,10 +61,8 @@ def test_options_become_what_is_measured(folder: Path, options: Options, monkeyp
         return Results.stored(out, options.model)
 
     monkeypatch.setattr(cli, "run", run)
-    words = "tiny-grouped --prompts 4 --prefixes 8 250 --suffixes 3 6 --output-tokens 3 --share-repeats 2 --sharing 3 "
-    words += "--series 2 --long-output 6 --seed 0 --threads 1"
-    assert cli.main([*words.split(), "--out", str(folder)]) == 0
-    assert asked == [Options("tiny-grouped", 4, (8, 250), (3, 6), 3, share_repeats=2, sharing=3, long_output=6)]
+    assert cli.main([*WORDS.split(), "--out", str(folder)]) == 0
+    assert asked == [options]
 
 
 def test_unfinished_results_are_not_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,23 +70,68 @@ def test_unfinished_results_are_not_answered(folder: Path, capsys: pytest.Captur
     results.readings = [reading for reading in results.readings if reading.part != "output"]
     results.append([])
     assert cli.main(["tiny-grouped", "--out", str(folder), "--stored"]) == 4
-    assert "holds 16 of 20 prompts; finish it" in " ".join(capsys.readouterr().err.split())
+    assert "holds 36 of 40 prompts; finish it" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("tiny-grouped --stored", "has not been measured into this folder"),
-        ("tiny-grouped --prompts 3", "give at least 10 prompts"),
+        ("tiny-grouped --prompts 3", "give at least 30"),
         ("no/such-model", "could not be loaded"),
+        (f"no/such-model {WORDS}", "could not be loaded"),
+        (f"{WORDS} --page missing.md", "missing.md cannot be read"),
+        ("--page missing.md", "name a model"),
+        ("", "name a model"),
     ],
 )
 def test_what_cannot_be_done_is_said(
     words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert cli.main([*words.split(), "--out", str(tmp_path)]) == 4
+    assert cli.main([*words.split(), "--out", str(tmp_path / "out")]) == 4
     assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_model_that_is_refused_keeps_all_from_being_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.delattr(cli, "run")
+    model, *others = WORDS.split()
+    assert cli.main([model, "no/such-model", *others, "--out", str(tmp_path / "out")]) == 4
+
+
+def test_a_notebook_without_its_packages_is_refused_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "perf_tests.experiment.notebook", raising=False)
+    monkeypatch.delattr(experiment, "notebook", raising=False)
+    monkeypatch.setitem(sys.modules, "jupytext", None)
+    monkeypatch.delattr(cli, "run")
+    assert cli.main([*WORDS.split(), "--notebook"]) == 4
+    assert "--notebook needs jupytext" in capsys.readouterr().err
+
+
+def test_a_stop_while_packages_are_imported_is_no_traceback(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n", encoding="utf-8"
+    )
+    stopped = subprocess.run(
+        [sys.executable, "-m", "perf_tests.experiment", "tiny-grouped", "--out", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    assert stopped.stderr == "stopped before anything was measured\n"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +150,7 @@ def test_a_wrong_answer_and_a_stop_are_told_apart(
         raise error
 
     monkeypatch.setattr(cli, "run", run)
-    assert cli.main(["tiny-grouped", "--out", str(tmp_path)]) == status
+    assert cli.main([*WORDS.split(), "--out", str(tmp_path)]) == status
     assert said in capsys.readouterr().err
 
 

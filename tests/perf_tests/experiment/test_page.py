@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perf_tests.experiment.answers import answer
 from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.origin import ROOT
-from perf_tests.experiment.page import BLOCKS, fill, filled, kv_corrections, price, table
+from perf_tests.experiment.page import BLOCKS, fill, filled, kv_corrections, marked, price, storing, table
 from perf_tests.experiment.results import Results
+from perf_tests.experiment.spread import Spread
 
 PAGE = ROOT / "docs" / "prefix-caching.md"
 FOLDER = ROOT / "docs" / "experiment"
@@ -43,9 +46,34 @@ def test_a_page_is_filled_and_filled_again(measured: Results, tmp_path: Path) ->
     assert page.read_text(encoding="utf-8") == once
 
 
-def test_a_mark_that_nothing_is_known_for_is_refused(measured: Results) -> None:
-    with pytest.raises(ExperimentError, match="no figures called 'moon'; there are: summary, "):
-        filled("<!-- figures: moon -->\n<!-- end of figures -->", [measured])
+def test_a_mark_that_nothing_is_known_for_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: moon -->\n<!-- end of figures -->", encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"page\.md: there are no figures called 'moon'; there are: summary, "):
+        marked(page)
+
+
+def test_a_page_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    with pytest.raises(ExperimentError, match=r"page\.md cannot be read as text \(No such file"):
+        marked(page)
+    page.write_bytes(b"\xff")
+    with pytest.raises(ExperimentError, match=r"page\.md cannot be read as text \(not UTF-8\)"):
+        marked(page)
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (Spread(0.002, 0.001, 0.003), "A request that finds nothing loses 2.0 ms [1.0, 3.0] by storing everything"),
+        (Spread(-0.002, -0.003, 0.001), "could not be told from nothing: -2.0 ms [-3.0, 1.0]"),
+        (Spread(0.002, 0.0, 0.003), "could not be told from nothing: 2.0 ms [0.0, 3.0]"),
+        (Spread(-0.002, -0.003, -0.001), "No cost of storing was seen: "),
+        (Spread(-0.002, -0.003, -0.001), "is -2.0 ms [-3.0, -1.0]"),
+    ],
+)
+def test_the_cost_of_storing_is_said_with_its_interval(cost: Spread, words: str, measured: Results) -> None:
+    assert words in storing(replace(answer(measured).break_even, storing_s=cost))
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -30,7 +30,7 @@ def test_the_default_is_what_is_promised() -> None:
 
 
 @given(
-    prompts=st.integers(6, 60),
+    prompts=st.integers(18, 60),
     seed=st.integers(0, 1000),
     sharing=st.integers(2, 9),
     series=st.integers(1, 3),
@@ -62,15 +62,16 @@ def test_another_seed_asks_in_another_order() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"prefixes": (50, 20)}, "prefixes are 50 20; give increasing lengths"),
+        ({"prefixes": (50, 20)}, "--prefixes 50 20: give increasing lengths"),
         ({"prefixes": ()}, "give increasing lengths"),
-        ({"prefixes": (0, 5)}, "a prefix of 0 tokens cannot be shared"),
-        ({"prompts": 9}, "9 prompts over 5 prefix lengths .* at least 10 prompts"),
-        ({"suffixes": (30, 20)}, "suffixes of 30 to 20 tokens"),
-        ({"shares": (4, 8)}, "begin with 0"),
+        ({"prefixes": (0, 5)}, "--prefixes 0 5: nothing is shared; give 1 token or more"),
+        ({"prompts": 29}, "--prompts 29 over 5 prefix lengths: that is 5 each, .* interval takes 6; give at least 30"),
+        ({"suffixes": (30, 20)}, "--suffixes 30 20: give 1 <= low"),
+        ({"shares": (4, 8)}, "--shares 4 8 of --share-tokens 256: begin with 0"),
         ({"shares": (0, 256)}, "end below the whole prompt"),
-        ({"output_tokens": 1}, "output_tokens is 1; give at least 2"),
-        ({"threads": 0}, "threads is 0; give at least 1"),
+        ({"share_repeats": 5}, "--share-repeats 5: give at least 6"),
+        ({"output_tokens": 1}, "--output-tokens 1: give at least 2"),
+        ({"threads": 0}, "--threads 0: give at least 1"),
     ],
 )
 def test_what_makes_no_experiment_is_refused(wrong: dict[str, object], words: str) -> None:
@@ -94,9 +95,3 @@ def test_prompts_share_their_prefix_and_not_one_token_more(options: Options) -> 
             differ = np.flatnonzero(prompt[:length] != other[:length])
             assert len(differ)
             assert differ[0] <= step.prefix
-
-
-def test_a_vocabulary_that_does_not_last_is_refused_with_the_way_out(options: Options) -> None:
-    many = replace(options, prompts=600)
-    with pytest.raises(ExperimentError, match=r"tiny-grouped: all 512 tokens have begun a suffix.*--prompts"):
-        Script(many, plan(many))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -84,29 +85,77 @@ def test_the_code_is_every_file_that_a_measurement_goes_through(
     assert digest([file]) != before
 
 
-def test_half_a_prompt_is_refused(folder: Path, options: Options) -> None:
+def test_a_file_that_was_cut_off_anywhere_loses_the_last_step_and_no_other(
+    folder: Path, options: Options, measured: Results
+) -> None:
+    file, now, steps = folder / "tiny-grouped.csv", origin(options), plan(options)
+    whole = file.read_bytes()
+    lines = iter(whole.splitlines(keepends=True))
+    ends = [len(next(lines))]  # where nothing is cut in two: behind the head, and behind each step
+    for step in steps:
+        ends.append(ends[-1] + sum(len(next(lines)) for _ in step.rows))
+    assert ends[-1] == len(whole)
+    for length in (0, 1, ends[0] - 1, ends[0], ends[0] + 1, *range(ends[-3] - 1, len(whole) + 1, 7), len(whole)):
+        file.write_bytes(whole[:length])
+        found = Results.resume(folder, now, steps)
+        kept = steps[: sum(end <= length for end in ends[1:])]
+        assert found.done == {step.key for step in kept}
+        assert found.readings == measured.readings[: sum(len(step.rows) for step in kept)]
+        assert ("is cut off: what stands from line" in found.notice) == (length not in ends)
+
+
+def test_what_was_cut_off_is_not_answered_from(folder: Path, options: Options) -> None:
     file = folder / "tiny-grouped.csv"
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     file.write_text("".join(lines[:-1]), encoding="utf-8")
-    with pytest.raises(ExperimentError, match=r"tiny-grouped\.csv holds \d+ of the \d+ rows of output 3.*begin anew"):
-        resume(folder, options)
+    found = Results.stored(folder, options.model)
+    with pytest.raises(ExperimentError, match=r"holds 39 of 40 prompts; finish it .*\(.* is cut off: .* line \d+ on"):
+        found.require_finished()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("line", [2, 3, 20])
+@pytest.mark.parametrize("twice", [False, True])
+def test_rows_that_were_removed_or_doubled_are_refused_with_a_way_that_works(
+    folder: Path, options: Options, stored: bool, line: int, twice: bool
+) -> None:
+    file = folder / "tiny-grouped.csv"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[line - 1 : line] = [lines[line - 1]] * (2 if twice else 0)
+    file.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(
+        ExperimentError,
+        match=r"tiny-grouped\.csv, line \d+: the \d rows of prompt \d, .*delete this line and all below",
+    ) as refused:
+        _ = Results.stored(folder, options.model) if stored else resume(folder, options)
+    named = int(re.findall(r"line (\d+)", str(refused.value))[0])
+    assert line - 3 < named <= line
+    file.write_text("".join(lines[: named - 1]), encoding="utf-8")
+    assert len(resume(folder, options).done) == (named - 2) // 3
 
 
 def test_rows_of_another_experiment_are_refused(folder: Path, options: Options) -> None:
     file = folder / "tiny-grouped.csv"
     text = file.read_text(encoding="utf-8")
     file.write_text(text + text.splitlines()[1].replace("prompt,", "prompt,9", 1) + "\n", encoding="utf-8")
-    with pytest.raises(ExperimentError, match=r"holds prompt 9\d, which this experiment has not asked"):
+    with pytest.raises(
+        ExperimentError, match=r"csv, line \d+: it holds prompt 9\d, which this experiment has not asked"
+    ):
         resume(folder, options)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("ttft_s", "ttft", "its columns are"),
-        (",cold,0,", ",cold,first,", r"line \d+: invalid literal"),
-        ("0.0", "-0.0", "which is no time"),
-        (",cold,0,", ",cold,,", "position is empty"),
+        ("ttft_s", "ttft", "line 1: its columns are"),
+        (",cold,0,", ",cold,first,", r"line \d+: position is 'first', which is no whole number"),
+        (",cold,0,", ",cold,-1,", r"line \d+: position is '-1', which is no whole number of 0 or more"),
+        (",0.0", ",-0.0", r"line \d+: ttft_s is '-0\.0\d+', which is no time"),
+        (",0.0", ",nan0.0", r"line \d+: ttft_s is 'nan0\.0\d+', which is no time"),
+        (",cold,0,", ",cold,,", r"line \d+: position is empty"),
+        (",cold,0,", ",cold,", r"line \d+: it holds 15 values; expected 16"),
+        (",cold,0,", ',"cold"?,0,', r"line \d+: its quotation marks do not match"),
+        (",cold,0,", ",c\udcffld,0,", r"line \d+: it is no text in UTF-8"),
     ],
 )
 def test_rows_that_are_none_are_refused_with_their_line(
@@ -115,8 +164,14 @@ def test_rows_that_are_none_are_refused_with_their_line(
     file = folder / "tiny-grouped.csv"
     text = file.read_text(encoding="utf-8")
     assert old in text
-    file.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.csv cannot be read .*{words}"):
+    file.write_text(text.replace(old, new, 1), encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.csv, {words}.*Restore the file, or delete this line"):
+        resume(folder, options)
+
+
+def test_a_file_that_is_none_of_ours_is_refused(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.csv").write_text("my notes", encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"csv, line 1: it is not the beginning of model,part,"):
         resume(folder, options)
 
 
@@ -133,11 +188,29 @@ def test_a_stop_before_the_first_row_leaves_nothing_to_refuse(folder: Path, opti
         Results.stored(folder, options.model)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', '{"schema": 2}'])
-def test_a_head_that_is_none_is_refused(folder: Path, options: Options, text: str) -> None:
-    (folder / "tiny-grouped.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ExperimentError, match=r"tiny-grouped\.json cannot be read"):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{\n", "it is no JSON from line 2 on"),
+        (b"\xff", "it is no text in UTF-8"),
+        (b"[]", "it lacks what"),
+        (b'{"schema": 1}', "it lacks what"),
+        (b'{"schema": 2}', "it has schema 2, known is 1"),
+    ],
+)
+def test_a_head_that_is_none_is_refused(folder: Path, options: Options, text: bytes, words: str) -> None:
+    (folder / "tiny-grouped.json").write_bytes(text)
+    with pytest.raises(ExperimentError, match=rf"tiny-grouped\.json cannot be read: {words}.*--out"):
         resume(folder, options)
+
+
+def test_a_head_that_nothing_was_timed_with_stands_in_nobodys_way(folder: Path, options: Options) -> None:
+    (folder / "tiny-grouped.csv").unlink()
+    again = resume(folder, replace(options, seed=1))
+    assert (again.readings, again.counts, again.made_with["seed"]) == ([], [], 1)
+    Results.resume(folder, origin(options), plan(options)).conclude({})
+    with pytest.raises(ExperimentError, match="seed: 0 there, 1 now"):  # answers would be lost
+        resume(folder, replace(options, seed=1))
 
 
 def test_a_hub_name_makes_a_file_name(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +15,7 @@ from rich.console import Console
 
 from perf_gate import InvalidPremise
 from perf_tests.engine import Completion, Prompt
+from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.laboratory import Laboratory
 from perf_tests.experiment.options import Options
 from perf_tests.experiment.plan import Part, Step, plan
@@ -32,7 +37,7 @@ def asked(readings: Sequence[Reading]) -> list[tuple[str, int, str, int, int | N
 def test_every_step_is_read_as_planned(options: Options, measured: Results) -> None:
     for step in plan(options):
         readings = [each for each in measured.readings if (each.part, each.number) == step.key]
-        assert len(readings) == step.readings
+        assert sorted((each.arm, each.output_tokens) for each in readings) == step.rows
         assert all(each.belongs_to(step) for each in readings)
         for each in readings:
             assert each.reused_tokens == {"cold": 0, "warm": step.stored, "floor": step.prefix}[each.arm]
@@ -86,6 +91,50 @@ def test_a_stop_loses_the_prompt_in_progress_and_no_other(
     assert [each.copied_bytes for each in resumed.of(Part.SHARING)] == [
         each.copied_bytes for each in measured.of(Part.SHARING)
     ]
+
+
+def test_a_full_disk_leaves_what_was_kept_and_is_said(
+    options: Options, measured: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    written: list[int] = []
+
+    def full(descriptor: int) -> None:
+        written.append(descriptor)
+        if len(written) == 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ExperimentError, match=r"csv cannot be written \(No space left on device\); it is as it was"):
+        run(options, tmp_path, QUIET)
+    kept = Results.stored(tmp_path, options.model)
+    assert 0 < len(kept.done) < len(plan(options))
+    assert not kept.notice
+    assert {file.suffix for file in tmp_path.iterdir()} == {".csv", ".json"}
+    assert asked(run(options, tmp_path, QUIET).readings) == asked(measured.readings)
+
+
+def test_what_was_cut_off_is_said_and_measured_again(
+    options: Options, measured: Results, measured_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(measured_folder, tmp_path / "copy"))
+    file = folder / f"{options.model}.csv"
+    file.write_bytes(file.read_bytes()[:-5])
+    make = Laboratory.make
+    made: list[Step] = []
+
+    def noted(laboratory: Laboratory, step: Step) -> list[Reading]:
+        made.append(step)
+        return make(laboratory, step)
+
+    monkeypatch.setattr(Laboratory, "make", noted)
+    out = io.StringIO()
+    again = run(options, folder, Console(file=out, width=80))
+    assert f"{file} is cut off: what stands from line " in out.getvalue()
+    assert made == [plan(options)[-1]]
+    assert asked(again.readings) == asked(measured.readings)
+    assert asked(Results.stored(folder, options.model).readings) == asked(measured.readings)
 
 
 def test_what_is_done_is_not_measured_again(

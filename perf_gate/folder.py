@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-PREFIX = "perf-gate-base-"
+BASE, LOGS = "perf-gate-base-", "perf-gate-logs-"
 LOCK = ".lock"
 # A folder without a lock is one whose process died between two lines, or is just there.
 PATIENCE_SECONDS = 3600.0
@@ -19,16 +19,17 @@ PATIENCE_SECONDS = 3600.0
 class TemporaryFolder:
     """A context manager: `path` exists inside it. Its process holds a lock in it for as long as it lives."""
 
-    def __init__(self, parent: Path | None = None) -> None:
-        """Nothing is created yet. parent: where (default: the system's folder for such)."""
+    def __init__(self, parent: Path | None = None, prefix: str = BASE) -> None:
+        """Nothing is created yet. parent: where (default: the system's folder for such). prefix: BASE or LOGS."""
         self._parent = parent or Path(tempfile.gettempdir())
+        self._prefix = prefix
         self.path = Path()
         self._lock = -1
 
     def __enter__(self) -> TemporaryFolder:
         """Remove what killed processes left behind, and create the folder."""
         prune(self._parent)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._parent))
+        self.path = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._parent))
         # Locked before it has its name: there is no moment at which another process could take it for abandoned.
         draft = self.path / f"{LOCK}.draft"
         self._lock = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
@@ -46,7 +47,7 @@ class TemporaryFolder:
 
 def prune(parent: Path) -> None:
     """Remove the folders of this user in `parent` whose process is gone."""
-    for path in parent.glob(f"{PREFIX}*"):
+    for path in (found for prefix in (BASE, LOGS) for found in parent.glob(f"{prefix}*")):
         try:
             if path.is_symlink() or path.stat().st_uid != os.getuid() or _lives(path):
                 continue

@@ -1,0 +1,147 @@
+"""The options and ini values of the gate, as pytest is told of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from perf_gate.measuring.plant import parse_plant
+from perf_gate.session import allowance
+from perf_gate.session.value import (
+    checked,
+    parse_budget,
+    parse_count,
+    parse_name,
+    parse_python,
+    parse_seed,
+    parse_workers,
+)
+
+RECORD_WORKERS = (24, 24)
+COMPARE_WORKERS = (8, 10)
+# A record is made rarely and compared with often: it may take longer.
+RECORD_BUDGET = 480.0
+COMPARE_BUDGET = 180.0
+# Pairs: as many on each side.
+AGAINST_WORKERS = (6, 8)
+AGAINST_BUDGET = 210.0
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the gate's options and ini values."""
+    group = parser.getgroup("perf gate")
+    group.addoption(
+        "--gate-exact",
+        action="store_true",
+        help="Judge exact metrics only; nothing is timed. The same verdict on any machine, however noisy.",
+    )
+    group.addoption(
+        "--gate-record",
+        metavar="NAME",
+        type=checked(parse_name, "name"),
+        help="Measure at length and write the next record, e.g. baselines/0002_NAME.json. Refused after a failing,"
+        " partial or invalid run and in a dirty checkout.",
+    )
+    group.addoption(
+        "--gate-budget",
+        metavar="SECONDS",
+        type=checked(parse_budget, "seconds"),
+        help=f"Time for measuring all scenarios (default {COMPARE_BUDGET:g}; for a record {RECORD_BUDGET:g}; against a"
+        f" base {AGAINST_BUDGET:g}).",
+    )
+    group.addoption(
+        "--gate-workers",
+        metavar="MIN:MAX",
+        type=checked(parse_workers, "workers"),
+        help="Least and most fresh worker processes on each side (default {}:{}; for a record {}:{}; against a base"
+        " {}:{}).".format(*COMPARE_WORKERS, *RECORD_WORKERS, *AGAINST_WORKERS),
+    )
+    group.addoption(
+        "--gate-threads",
+        metavar="N",
+        type=checked(parse_count, "threads"),
+        default=1,
+        help="Threads of each numeric library in a worker (default 1).",
+    )
+    group.addoption(
+        "--gate-deadline",
+        metavar="SECONDS",
+        type=checked(parse_budget, "seconds"),
+        default=300.0,
+        help="Longest time that opening a scenario or one pass of rounds may take before the worker counts as hung"
+        " (default 300).",
+    )
+    group.addoption(
+        "--gate-seed",
+        metavar="N",
+        type=checked(parse_seed, "seed"),
+        default=0,
+        help="Seed of the order of scenarios, workers and arms (default 0).",
+    )
+    group.addoption(
+        "--gate-samples",
+        metavar="FILE",
+        type=Path,
+        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
+    )
+    group.addoption(
+        "--gate-report",
+        metavar="FILE.html",
+        type=Path,
+        help="Write the verdict and the samples behind it as one HTML page (needs the extra 'report').",
+    )
+    group.addoption(
+        "--gate-plots",
+        metavar="FOLDER",
+        type=Path,
+        help="Write the page's plots as SVG and PNG, and summary.md for a job summary (needs the extra 'report').",
+    )
+    group.addoption(
+        "--gate-against",
+        metavar="REV|DIR",
+        nargs="?",
+        const="",
+        help="Measure another revision or directory in the same run, in turns, and judge against that instead of a"
+        " record. REV... is its merge base with HEAD; without a value: the merge base with the default branch. Write it"
+        " behind the paths of the suites.",
+    )
+    group.addoption(
+        "--gate-against-python",
+        metavar="PATH",
+        type=checked(parse_python, "interpreter"),
+        help="Interpreter for the base, with what is installed for it (default: this one).",
+    )
+    group.addoption(
+        "--gate-rows", metavar="FILE", type=Path, help="Write the verdict and all its rows to FILE, as JSON."
+    )
+    group.addoption(
+        "--gate-summary",
+        metavar="FILE",
+        type=Path,
+        help="Append the verdict and its table to FILE, in Markdown: --gate-summary=$GITHUB_STEP_SUMMARY.",
+    )
+    group.addoption(
+        "--gate-annotate",
+        action="store_true",
+        help="Print GitHub's ::error commands, which show at the scenario's file and line in a pull request.",
+    )
+    # For perf-gate bisect alone: where the candidate's subject comes from.
+    group.addoption("--gate-candidate", type=Path, help=argparse.SUPPRESS)
+    # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
+    group.addoption("--gate-plant", type=checked(parse_plant, "plant"), help=argparse.SUPPRESS)
+    parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
+    parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini(
+        allowance.AGAINST_INI,
+        "Lines 'metric name = 0.01': allowances against a base in the same run.",
+        type="linelist",
+    )
+    parser.addini(
+        "gate_subject",
+        "The packages under test, by path from the ini file's folder: what differs between the two sides of"
+        " --gate-against.",
+        type="linelist",
+    )
+    parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")
