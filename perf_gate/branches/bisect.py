@@ -20,7 +20,7 @@ from perf_gate.branches.base import lay_out
 from perf_gate.branches.repository import Repository, RepositoryError
 from perf_gate.folder import TemporaryFolder
 from perf_gate.measuring.crew import GATE
-from perf_gate.showing.quantity import quantity
+from perf_gate.quantity import quantity
 from perf_gate.verdict import Exit, Verdict
 
 # What git bisect run understands: https://git-scm.com/docs/git-bisect#_bisect_run

@@ -28,8 +28,7 @@ from perf_gate.measuring.plant import Plant, parse_plant
 from perf_gate.records.record import Record, load, write
 from perf_gate.records.runfile import Run, load_run
 from perf_gate.records.section import Section
-from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS
-from perf_gate.session.settings import looks_between
+from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS, looks_between
 from perf_gate.verdict import Exit
 
 USAGE = 4

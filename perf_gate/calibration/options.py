@@ -12,7 +12,7 @@ from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import parse_plant
 from perf_gate.records.obstacle import obstacle, obstacle_below
 from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS
-from perf_gate.session.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
+from perf_gate.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
 
 RECORD_WORKERS = 24
 

@@ -9,7 +9,7 @@ from perf_gate.judging.contest import POOLED_PREFIX, Contest
 from perf_gate.judging.inventory import RECORD
 from perf_gate.judging.policy import Policy
 from perf_gate.metric import Exact
-from perf_gate.showing.quantity import change, percent
+from perf_gate.quantity import change, percent
 
 SLACK = "or the slack hides the next regression"
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from perf_gate.judging.contest import POOLED, POOLED_PREFIX
 from perf_gate.metric import Exact
+from perf_gate.quantity import percent, quantity
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import short
 from perf_gate.reporting.palette import BY_VERDICT, light
 from perf_gate.reporting.plot import DESK, PHONE, Plot, tick
 from perf_gate.reporting.sheet import Sheet, sheet
 from perf_gate.showing.plain import shortened
-from perf_gate.showing.quantity import percent, quantity
 from perf_gate.verdict import Row, Verdict
 
 MARKERS = {Verdict.PASS: "o", Verdict.REGRESSED: "D", Verdict.IMPROVED: "v", Verdict.INCONCLUSIVE: "s"}

@@ -13,6 +13,7 @@ from typing import Any
 
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Sampled
+from perf_gate.quantity import percent, quantity
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import write
 from perf_gate.reporting import palette
@@ -26,7 +27,6 @@ from perf_gate.reporting.sheet import Sheet, sheet
 from perf_gate.reporting.times import Times
 from perf_gate.reporting.workers import Workers
 from perf_gate.showing.plain import plain
-from perf_gate.showing.quantity import percent, quantity
 from perf_gate.showing.table import URGENCY
 from perf_gate.verdict import Row, Verdict
 

@@ -14,13 +14,13 @@ from scipy import stats
 from perf_gate.judging.contest import mean, values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Exact, Metric, Sampled
+from perf_gate.quantity import percent, quantity
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import Dossier, short
 from perf_gate.reporting.palette import light
 from perf_gate.reporting.plot import Plot, tick
 from perf_gate.reporting.sheet import Sheet, sheet
 from perf_gate.showing.plain import shortened
-from perf_gate.showing.quantity import percent, quantity
 
 NOW = "now"
 LEFT, RIGHT = 52.0, 16.0

@@ -17,11 +17,10 @@ from perf_gate.records.section import RecordError, Section
 from perf_gate.reporting import gallery
 from perf_gate.reporting.dossier import Dossier, Side
 from perf_gate.reporting.library import ReportError, require
-from perf_gate.session.options import COMPARE_WORKERS
-from perf_gate.session.settings import looks_between
+from perf_gate.session.options import COMPARE_WORKERS, looks_between
 from perf_gate.session.target import Target, abandon, clear, named, targets
-from perf_gate.session.value import checked, parse_chance
 from perf_gate.showing.table import headline
+from perf_gate.value import checked, parse_chance
 from perf_gate.verdict import Exit, exit_status
 
 PAGE = Path("report.html")

@@ -10,12 +10,12 @@ import numpy as np
 
 from perf_gate.judging.estimate import Floats
 from perf_gate.measurement import Measurement
+from perf_gate.quantity import SECONDS
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import short
 from perf_gate.reporting.palette import light
 from perf_gate.reporting.plot import Plot
 from perf_gate.reporting.sheet import Sheet, sheet
-from perf_gate.showing.quantity import SECONDS
 
 FEWEST, MOST = 8, 28
 # Disturbances have no upper limit; what is slower than nearly all of both sides is counted in the last bin.

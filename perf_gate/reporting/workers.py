@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from perf_gate.judging.contest import mean, values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Sampled
+from perf_gate.quantity import SECONDS, quantity
 from perf_gate.reporting.canvas import Canvas
 from perf_gate.reporting.dossier import short
 from perf_gate.reporting.palette import light
 from perf_gate.reporting.plot import Plot
 from perf_gate.reporting.sheet import Sheet, sheet
-from perf_gate.showing.quantity import SECONDS, quantity
 from perf_gate.verdict import Row
 
 BLOCK = 124.0

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from perf_gate.measuring.campaign import BATCH
 from perf_gate.measuring.plant import parse_plant
 from perf_gate.session import allowance
-from perf_gate.session.value import (
+from perf_gate.value import (
     checked,
     parse_budget,
     parse_count,
@@ -27,6 +28,11 @@ COMPARE_BUDGET = 180.0
 # Pairs: as many on each side.
 AGAINST_WORKERS = (6, 8)
 AGAINST_BUDGET = 210.0
+
+
+def looks_between(least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
+    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
 
 
 def add_options(parser: pytest.Parser) -> None:

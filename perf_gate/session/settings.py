@@ -26,10 +26,11 @@ from perf_gate.session.options import (
     COMPARE_WORKERS,
     RECORD_BUDGET,
     RECORD_WORKERS,
+    looks_between,
 )
 from perf_gate.session.publication import Publication
 from perf_gate.session.target import Target, TargetError, targets
-from perf_gate.session.value import Value, parse_chance
+from perf_gate.value import Value, parse_chance
 
 # Where a run writes to if it is asked to, beside a record.
 PLACES = ("--gate-report", "--gate-plots", "--gate-rows", "--gate-summary", "--gate-samples")
@@ -102,11 +103,6 @@ class Settings:
     def compares(self) -> bool:
         """Whether this run has to end with a verdict."""
         return self.reference is not None or self.against is not None
-
-
-def looks_between(least: int, most: int) -> tuple[int, ...]:
-    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
-    return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
 
 
 def settings(config: pytest.Config) -> Settings:

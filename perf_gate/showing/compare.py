@@ -9,8 +9,8 @@ from typing import Any
 
 from perf_gate.judging.judge import Policy, judge
 from perf_gate.records.record import Record, load
-from perf_gate.session.value import checked, parse_chance
 from perf_gate.showing.table import render
+from perf_gate.value import checked, parse_chance
 from perf_gate.verdict import Row, exit_status
 
 

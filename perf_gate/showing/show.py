@@ -16,9 +16,9 @@ from rich.text import Text
 from perf_gate.judging.contest import mean, values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Metric
+from perf_gate.quantity import quantity
 from perf_gate.records.record import load
 from perf_gate.records.section import Section
-from perf_gate.showing.quantity import quantity
 
 
 class _Pipe(Console):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perf_gate.metric import Exact
-from perf_gate.showing.quantity import percent, quantity
+from perf_gate.quantity import percent, quantity
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
 STYLE = {

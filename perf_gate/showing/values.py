@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.progress import estimate
 from perf_gate.metric import Sampled
-from perf_gate.showing.quantity import quantity
+from perf_gate.quantity import quantity
 
 
 def values(measurements: Iterable[Measurement]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_gate.showing.quantity import change, percent, quantity
+from perf_gate.quantity import change, percent, quantity
 from perf_gate.showing.table import failure_text, headline, red, render
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import COPIED, EFFICIENCY, WARM, name
