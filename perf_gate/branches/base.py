@@ -25,9 +25,13 @@ class Base:
     commit: str = ""
     directory: Path | None = None
 
-    def provenance(self, candidate: Provenance) -> Provenance:
-        """Where its measurements come from: the candidate's run, on its own commit."""
-        return replace(candidate, commit=self.commit, committed="", branch="", dirty=False)
+    def provenance(self, candidate: Provenance, *, python: str | None) -> Provenance:
+        """Where its measurements come from: the candidate's run, on its own commit.
+
+        python: the interpreter, where it is another than the candidate's: what is installed for that is not known.
+        """
+        versions = candidate.versions if python is None else {"interpreter": python}
+        return replace(candidate, commit=self.commit, committed="", branch="", dirty=False, versions=versions)
 
     @contextmanager
     def laid_out(self) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""`perf-gate calibrate RECORD`: how often the gate is wrong, on this machine's own samples."""
+"""`perf-gate calibrate`: how often the gate is wrong, against a record or beside a base, on recorded samples."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from perf_gate.calibration.trial import AgainstRecord, BesideBase, Case, Tell, s
 from perf_gate.calibration.trouble import TROUBLES, Trouble
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.metric import Metric, Sampled
+from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, load, write
 from perf_gate.records.runfile import Run, load_run
 from perf_gate.records.section import Section
@@ -86,7 +88,7 @@ def calibrate(options: argparse.Namespace) -> Report:
 
 def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
     record = load(options.record)
-    section = _section(record, options.machine)
+    section = lenient(_section(record, options.machine), dict(options.allowance))
     family = Family.against_record(gather({record.name: section.measurements}), policy)
     slowed = slowable(family, options.arm, options.within)
     slow = [family.scenarios[index] for index in slowed]
@@ -139,9 +141,10 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
         {name: (each.measurements, each.base.measurements) for name, each in runs.honest.items() if each.base}
     )
     family = Family.beside_base(pairs, policy)
-    if pairs.now.workers < looks[-1]:
+    if pairs.now.workers < 2 * looks[-1]:
         raise CalibrationError(
-            f"{pairs.now.workers} pairs are fewer than the {looks[-1]} of one run: add runs with --against"
+            f"{pairs.now.workers} pairs are too few to draw different runs of {looks[-1]} from: "
+            f"at least {2 * looks[-1]}, add runs with --against"
         )
     slow = [family.scenarios[index] for index in slowable(family, options.arm, options.within)]
     cases = _cases(options.slowdowns)
@@ -222,9 +225,11 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
     against, disturbed = _files(options.against), _files(options.disturbed)
     if options.real:
         ids = tuple(name.rpartition("[")[2].removesuffix("]") for name in slow)
-        loop = Loop(options.command, options.folder, options.real, options.plant, ids, options.neighbour)
+        loop = Loop(
+            options.command, options.folder, options.real, options.plant, ids, options.neighbour, options.paired
+        )
         (against if options.neighbour is None else disturbed).extend(loop.run(_say))
-    found, burdened = _loaded(against, paired=options.paired), _loaded(disturbed, paired=options.paired)
+    found, burdened = _loaded(against, options), _loaded(disturbed, options)
     return _Runs(
         {name: each for name, each in found.items() if not each.plant},
         {name: each for name, each in found.items() if each.plant},
@@ -232,15 +237,57 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
     )
 
 
-def _loaded(paths: Sequence[Path], *, paired: bool) -> dict[str, Run]:
+def _loaded(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Run]:
     found = {str(path): load_run(path) for path in dict.fromkeys(paths)}
+    allowances = dict(options.allowance)
     for name, each in found.items():
-        if paired is (each.base is None):
-            held = "no base beside it" if paired else "a base beside it"
+        if each.paired is not options.paired:
+            held = "a base beside it" if each.paired else "no base beside it"
             raise CalibrationError(
                 f"{name} holds {held}: runs with --gate-against belong to calibrate --paired, the others to a record"
             )
-    return found
+        if each.base is not None and (apart := _apart(each.section.provenance, each.base.provenance)):
+            raise CalibrationError(
+                f"{name} does not have the same code on both sides ({apart}): run --gate-against=HEAD in a clean tree"
+            )
+    return {
+        name: replace(
+            each,
+            section=lenient(each.section, allowances),
+            base=None if each.base is None else lenient(each.base, allowances),
+        )
+        for name, each in found.items()
+    }
+
+
+def _apart(candidate: Provenance, base: Provenance) -> str | None:
+    """What tells the two sides' code apart, or leaves it unknown."""
+    if candidate.dirty:
+        return "the candidate had uncommitted changes"
+    if not base.commit:
+        return "the base was a directory, of which no commit is known"
+    return None if candidate.commit == base.commit else f"commits {candidate.commit[:12]} and {base.commit[:12]}"
+
+
+def lenient(section: Section, allowances: Mapping[str, float]) -> Section:
+    """The same with other allowances. Raises CalibrationError for a metric that it does not have, or too much."""
+    known = {metric.name for each in section.measurements for metric in each.metrics if isinstance(metric, Sampled)}
+    if unknown := sorted(set(allowances) - known):
+        raise CalibrationError(f"no sampled metric is named {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    try:
+        changed = tuple(
+            replace(each, metrics=tuple(_allowed(metric, allowances) for metric in each.metrics))
+            for each in section.measurements
+        )
+    except ValueError as error:
+        raise CalibrationError(f"--allowance: {error}") from None
+    return replace(section, measurements=changed)
+
+
+def _allowed(metric: Metric, allowances: Mapping[str, float]) -> Metric:
+    if not isinstance(metric, Sampled) or metric.name not in allowances:
+        return metric
+    return replace(metric, allowance=allowances[metric.name])
 
 
 def _files(given: Sequence[Path]) -> list[Path]:

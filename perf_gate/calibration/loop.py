@@ -29,6 +29,7 @@ class Loop:
     command: e.g. ("pytest", "perf_tests"). folder: where their samples go. count: runs. plant: a
     slowdown that every run is given; its scenario "each" stands for those of `scenarios` (ids), one per run in turn.
     neighbour: seconds that a run takes; one core burns from a quarter to three quarters of that. None: nobody burns.
+    paired: whether each run is to have a base beside it.
     """
 
     command: tuple[str, ...]
@@ -37,6 +38,7 @@ class Loop:
     plant: Plant | None = None
     scenarios: tuple[str, ...] = ()
     neighbour: float | None = None
+    paired: bool = False
 
     def plant_of(self, number: int) -> Plant | None:
         """The slowdown of a run, 0-based."""
@@ -75,9 +77,10 @@ class Loop:
     def _kept(self, number: int) -> bool:
         plant = self.plant_of(number)
         try:
-            return load_run(self.file(number)).plant == ("" if plant is None else str(plant))
+            run = load_run(self.file(number))
         except RecordError:
             return False
+        return run.paired is self.paired and run.plant == ("" if plant is None else str(plant))
 
     def _make(self, number: int, file: Path) -> None:
         plant = self.plant_of(number)
@@ -99,8 +102,9 @@ class Loop:
         if not self._kept(number):
             tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
             raise CalibrationError(
-                f"run {number + 1} left no samples in {file}; mend what its output says and start again "
-                f"(finished runs are kept): {' '.join(self.command)}\n{tail}"
+                f"run {number + 1} left no samples {'with' if self.paired else 'without'} a base beside them in "
+                f"{file}; mend what its output says and start again (finished runs are kept): "
+                f"{' '.join(self.command)}\n{tail}"
             )
 
 

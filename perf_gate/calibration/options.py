@@ -1,4 +1,4 @@
-"""The command line of `perf-gate calibrate`."""
+"""What `perf-gate calibrate` can be asked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+from perf_gate.calibration import plot
 from perf_gate.calibration.loop import EACH
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.plant import parse_plant
 from perf_gate.records.obstacle import obstacle, obstacle_below
-from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS
+from perf_gate.session.allowance import parse_allowance
+from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS, RECORD_WORKERS
 from perf_gate.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
-
-RECORD_WORKERS = 24
 
 
 def add_verb(verbs: Any) -> Any:
@@ -82,8 +82,13 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
         "looks in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
     )  # fmt: skip
     verb.add_argument(
-        "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS,
+        "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS[-1],
         help="workers of a record (%(default)s)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--allowance", metavar="METRIC=SHARE", type=checked(parse_allowance, "allowance"), default=[], action="append",
+        help="judge as if METRIC was allowed this much, e.g. 'reuse efficiency=0.01'; may be repeated (default: what "
+        "the files say)",
     )  # fmt: skip
     verb.add_argument("--alpha", type=checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
     verb.add_argument("--seed", type=checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
@@ -125,7 +130,7 @@ def contradiction(options: argparse.Namespace) -> str | None:
 
 def _hindrance(options: argparse.Namespace) -> str | None:
     """Why something could not be written after the wait; found before it."""
-    for option, path in (("--markdown", options.markdown), ("--plot", options.plot)):
+    for option, path in (("--markdown", options.markdown), *(("--plot", each) for each in plot.files(options.plot))):
         if path is not None and (found := obstacle(path)) is not None:
             return f"{option}={path} cannot be written: {found}"
     if options.real and (found := obstacle_below(options.folder)) is not None:

@@ -81,10 +81,14 @@ def draw(report: Report, path: Path) -> list[Path]:
     )
     axes.grid(alpha=0.3)
     figure.legend(fontsize=7, loc="outside lower center")
-    files = [path.with_suffix(".svg"), path.with_suffix(".png")]
-    for file in files:
+    for file in files(path):
         _save(figure, file)
-    return files
+    return files(path)
+
+
+def files(path: Path | None) -> list[Path]:
+    """What `draw` writes for a path, none for None."""
+    return [] if path is None else [path.with_suffix(".svg"), path.with_suffix(".png")]
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -41,29 +41,38 @@ class Pool:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Both sides of paired runs; worker i of `now` and worker i of `base` took turns."""
+    """Both sides of paired runs; worker i of `now` and worker i of `base` took turns.
+
+    left_out: sources that do not fit, with the reason.
+    """
 
     now: Pool
     base: Pool
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Sources that do not fit, with the reason."""
-        return {**self.base.left_out, **self.now.left_out}
+    left_out: Mapping[str, str]
 
 
 def gather_pairs(sources: Mapping[str, tuple[Sequence[Measurement], Sequence[Measurement]]]) -> Pairs:
     """Put the pairs of several paired runs together: candidate and base of each. Raises CalibrationError as `gather`.
 
-    A worker whose partner did not visit every scenario is left out with it.
+    A worker whose partner did not visit every scenario is left out with it, and so is a source that timed a scenario
+    on one side only.
     """
-    now = gather({name: ours for name, (ours, _) in sources.items()})
-    base = gather({name: theirs for name, (_, theirs) in sources.items()})
+    lame = {name: lone for name, (ours, theirs) in sources.items() if (lone := _on_one_side(ours, theirs))}
+    whole = {name: sides for name, sides in sources.items() if name not in lame}
+    if not whole:
+        raise CalibrationError(f"no run has whole pairs: {next(iter(lame.values()), 'none was given')}")
+    now = gather({name: ours for name, (ours, _) in whole.items()})
+    base = gather({name: theirs for name, (_, theirs) in whole.items()})
     ours, theirs = now.measurements[0].names, base.measurements[0].names
     both = [name for name in ours if name in set(theirs)]
     if len(both) < 2:
         raise CalibrationError("the runs have fewer than two whole pairs in common; make more with --gate-against")
-    return Pairs(now.only(both), base.only(both))
+    return Pairs(now.only(both), base.only(both), {**lame, **base.left_out, **now.left_out})
+
+
+def _on_one_side(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> str | None:
+    one, other = ({each.scenario for each in side if is_timed(each)} for side in (ours, theirs))
+    return f"{min(one ^ other)} was timed on one side only" if one ^ other else None
 
 
 def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:

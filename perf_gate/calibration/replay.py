@@ -68,7 +68,7 @@ class Hearing(ABC):
         """How runs end in a case, and what in them did not pass, e.g. "run 2: SCENARIO: METRIC: regressed".
 
         slow: names of the scenarios that are slowed down, one per run in turn or all, as in
-        `calibrate_trial.simulate`.
+        `perf_gate.calibration.trial.simulate`.
         """
         ends = []
         for number, run in enumerate(runs):

@@ -175,6 +175,8 @@ def simulate(
     A run goes through the looks as a campaign does: it stops where no row is undecided, and what counts is the
     verdict at the last look that it reached. Deterministic for a seed. tell: told the runs done and all runs.
     """
+    if unknown := {case.trouble for case in cases} - {None, *draws.troubles}:
+        raise ValueError(f"runs cannot be drawn under {', '.join(each.name for each in unknown if each)}")
     family = draws.family
     slow = slowable(family, arm, within)
     random = np.random.default_rng([seed, 0])

@@ -49,8 +49,8 @@ class Run:
     section: its valid scenarios, at least one. invalid: scenario -> why nothing may be concluded from it.
     plant: the slowdown that was planted, as it was asked for; "" for an honest run. seconds: wall time of the
     measuring. terms: what it was judged by; None in a file from before that was written down. base: what was measured
-    in turns with it, scenario by scenario, under the same worker names; its scenarios that could not be measured are
-    not there.
+    in turns with it, scenario by scenario, under the same worker names; None where nothing was. base_invalid: scenario
+    -> why the base could not be measured; None for a run without a base.
     """
 
     section: Section
@@ -60,6 +60,12 @@ class Run:
     seconds: float = 0.0
     terms: Terms | None = None
     base: Section | None = None
+    base_invalid: Mapping[str, str] | None = None
+
+    @property
+    def paired(self) -> bool:
+        """Whether a base was to be measured beside it."""
+        return self.base_invalid is not None
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -71,9 +77,10 @@ class Run:
     def beside(self) -> tuple[Measurement, ...]:
         """The base's measurement of each of them, without samples where there is none."""
         held = {} if self.base is None else {each.scenario: each for each in self.base.measurements}
+        why = self.base_invalid or {}
         return tuple(
-            held.get(each.scenario, Measurement(each.scenario, "", (), "", invalid="the base was not measured"))
-            for each in self.measurements
+            held.get(name, Measurement(name, "", (), "", invalid=why.get(name, "it was not measured")))
+            for name in (each.scenario for each in self.measurements)
         )
 
 
@@ -90,29 +97,38 @@ def run_of(
 ) -> Run:
     """Tell the valid measurements from the others. Raises ValueError where none is valid.
 
-    base: what was measured beside them; base_provenance: where that comes from, None: as they do.
+    base: what was measured beside them; base_provenance: where that comes from, None for a run without a base.
     """
-    section, invalid = _valid(measurements, provenance, sampled=sampled)
+    broken = _faults(base, sampled=sampled)
+    # Where the base is broken, the candidate is not timed, and that is no fault of its own.
+    invalid = {
+        name: why
+        for each in measurements
+        for name, why in _faults([each], sampled=sampled and each.scenario not in broken).items()
+    }
+    section = _section(measurements, invalid, provenance)
     if section is None:
         raise ValueError("no scenario was measured validly, so there are no samples to write")
-    beside, _ = _valid(base, base_provenance or provenance, sampled=sampled)
-    return Run(section, profile_of(provenance), invalid, plant, seconds, terms, beside)
+    beside = None if base_provenance is None else _section(base, broken, base_provenance)
+    base_invalid = None if base_provenance is None else broken
+    return Run(section, profile_of(provenance), invalid, plant, seconds, terms, beside, base_invalid)
 
 
-def _valid(
-    measurements: Sequence[Measurement], provenance: Provenance, *, sampled: bool
-) -> tuple[Section | None, dict[str, str]]:
-    """The sound ones, None without any; and what is wrong with each of the others, by scenario."""
-    faults = {each.scenario: fault(each, sampled=sampled) for each in measurements}
-    sound = tuple(replace(each, machine=provenance.machine) for each in measurements if faults[each.scenario] is None)
-    section = Section(datetime.now(UTC).isoformat(timespec="seconds"), provenance, sound) if sound else None
-    return section, {name: why for name, why in faults.items() if why is not None}
+def _faults(measurements: Sequence[Measurement], *, sampled: bool) -> dict[str, str]:
+    found = {each.scenario: fault(each, sampled=sampled) for each in measurements}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _section(measurements: Sequence[Measurement], without: Mapping[str, str], provenance: Provenance) -> Section | None:
+    sound = tuple(replace(each, machine=provenance.machine) for each in measurements if each.scenario not in without)
+    return Section(datetime.now(UTC).isoformat(timespec="seconds"), provenance, sound) if sound else None
 
 
 def save_run(run: Run, path: Path) -> None:
     """Write the samples, the whole file or nothing; replaces an older file. Raises RecordError."""
     facts: dict[str, object] = {"invalid": dict(run.invalid), "plant": run.plant, "seconds": run.seconds}
     facts |= {} if run.terms is None else {"terms": asdict(run.terms)}
+    facts |= {} if run.base_invalid is None else {"base_invalid": dict(run.base_invalid)}
     write(codec.encode(path.stem, run.profile, [run.section], facts, run.base), path, overwrite=True)
 
 
@@ -121,9 +137,10 @@ def load_run(path: Path | str) -> Run:
     path = Path(path)
     profile, sections, facts, base = codec.decode_run(read(path), path)
     invalid, plant, seconds = facts.get("invalid"), facts.get("plant"), facts.get("seconds")
+    base_invalid = facts.get("base_invalid")
     sound = (
-        isinstance(invalid, dict)
-        and all(isinstance(why, str) for why in invalid.values())
+        _reasons(invalid)
+        and (_reasons(base_invalid) if base_invalid is not None else base is None)
         and isinstance(plant, str)
         and isinstance(seconds, int | float)
         and len(sections) == 1
@@ -131,7 +148,11 @@ def load_run(path: Path | str) -> Run:
     if not sound:
         raise RecordError(path, "holds no sound facts about its run", "Make it anew with --gate-samples")
     terms = _terms(facts["terms"], path) if "terms" in facts else None
-    return Run(sections[0], profile, invalid, plant, float(seconds), terms, base)  # type: ignore[arg-type]  # seen just above
+    return Run(sections[0], profile, invalid, plant, float(seconds), terms, base, base_invalid)  # type: ignore[arg-type]  # seen just above
+
+
+def _reasons(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(why, str) for why in value.values())
 
 
 def _terms(value: object, path: Path) -> Terms:

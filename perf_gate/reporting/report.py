@@ -13,7 +13,7 @@ from perf_gate.judging.judge import judge, judge_beside
 from perf_gate.judging.policy import Policy
 from perf_gate.records.record import Record, earliest, load
 from perf_gate.records.runfile import Run, Terms, load_run
-from perf_gate.records.section import RecordError, Section
+from perf_gate.records.section import RecordError
 from perf_gate.reporting import gallery
 from perf_gate.reporting.dossier import Dossier, Side
 from perf_gate.reporting.library import ReportError, require
@@ -136,8 +136,8 @@ def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Do
         notes.append(f"Planted slowdown {last.plant}: slower on purpose, this run measures nothing.")
     terms = _terms(last, alpha)
     dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=terms.alpha)
-    if isinstance(last, Run) and last.base is not None:
-        return _judged_beside(dossier, last, last.base, terms)
+    if isinstance(last, Run) and last.paired:
+        return _judged_beside(dossier, last, terms)
     if before and not records:
         fault = (
             f"Nothing was compared: none of the records given holds profile {last.profile!r}, which was to be judged."
@@ -176,7 +176,7 @@ def _judged(dossier: Dossier, records: Sequence[Record], terms: Terms) -> Dossie
     return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
 
 
-def _judged_beside(dossier: Dossier, run: Run, base: Section, terms: Terms) -> Dossier:
+def _judged_beside(dossier: Dossier, run: Run, terms: Terms) -> Dossier:
     now = dossier.now
     rows = judge_beside(
         now.measurements,
@@ -185,10 +185,13 @@ def _judged_beside(dossier: Dossier, run: Run, base: Section, terms: Terms) -> D
         look=terms.look,
         sampled=any(each.seconds for each in now.measurements),
     )
+    judged = replace(dossier, rows=tuple(rows), status=int(exit_status(rows)))
+    base = run.base
+    if base is None:
+        return replace(judged, faults=("Nothing was compared: no scenario could be measured on the base.",))
     commit = base.provenance.commit
     name = f"the base {commit[:12]}" if commit else "the base"
-    reference = Side(name, base.created, base.provenance, base.measurements, now.profile)
-    return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
+    return replace(judged, reference=Side(name, base.created, base.provenance, base.measurements, now.profile))
 
 
 def _name(record: Record) -> str:

@@ -406,7 +406,7 @@ class Gatekeeper:
                 seconds=0.0 if log is None else log.seconds,
                 terms=None if log is None else Terms(settings.plan.looks, log.look, settings.policy.alpha),
                 base=self._base,
-                base_provenance=None if against is None else against.base.provenance(self._provenance),
+                base_provenance=None if against is None else against.provenance(self._provenance),
             )
             save_run(run, path)
         except (ValueError, RecordError) as error:
@@ -431,7 +431,7 @@ class Gatekeeper:
                 self._measured,
                 self._provenance,
                 court,
-                base=None if self.settings.against is None else self.settings.against.base,
+                against=self.settings.against,
                 measured_base=self._base,
                 rows=self._rows,
                 status=status,

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perf_gate.branches.base import Base
 from perf_gate.measurement import Measurement
 from perf_gate.records.profile import profile_of
 from perf_gate.records.provenance import Provenance
@@ -18,6 +17,7 @@ from perf_gate.verdict import Row
 
 if TYPE_CHECKING:
     from perf_gate.session.court import Court
+    from perf_gate.session.settings import Against
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Publication:
         provenance: Provenance,
         court: Court | None,
         *,
-        base: Base | None = None,
+        against: Against | None = None,
         measured_base: Sequence[Measurement] = (),
         rows: Sequence[Row],
         status: int,
@@ -51,16 +51,17 @@ class Publication:
     ) -> None:
         """Write what was asked for. Raises RecordError naming what cannot be written, ReportError.
 
-        base: what was measured beside the candidate, with `measured_base`. earlier: the records to show the history of.
+        against: what was measured beside the candidate, with `measured_base`. earlier: the records to show the history
+        of.
         """
         from perf_gate.reporting.dossier import Dossier, Side  # noqa: PLC0415 - only where it is asked for
         from perf_gate.reporting.report import publish  # noqa: PLC0415
 
         created = datetime.now(UTC).isoformat(timespec="seconds")
         reference = None
-        if base is not None:
-            theirs = base.provenance(provenance)
-            reference = Side(base.name, created, theirs, tuple(measured_base), profile_of(provenance))
+        if against is not None:
+            theirs = against.provenance(provenance)
+            reference = Side(against.base.name, created, theirs, tuple(measured_base), profile_of(provenance))
         elif court is not None:
             section = court.section
             name = court.record.path.stem if court.record.path else court.record.name

@@ -18,6 +18,7 @@ from perf_gate.measuring.campaign import BATCH, Plan
 from perf_gate.measuring.crew import BASE, Conditions, Side
 from perf_gate.measuring.plant import Plant
 from perf_gate.records.obstacle import obstacle_below
+from perf_gate.records.provenance import Provenance
 from perf_gate.session import allowance
 from perf_gate.session.options import (
     AGAINST_BUDGET,
@@ -47,6 +48,10 @@ class Against:
     subject: Subject
     candidate: Path
     python: str | None = None
+
+    def provenance(self, candidate: Provenance) -> Provenance:
+        """Where the base's measurements come from."""
+        return self.base.provenance(candidate, python=self.python)
 
     def sides(self, root: Path, base_root: Path) -> tuple[Side, Side]:
         """Candidate and base: the same suites in the same directory `root`, each with its own subject."""

@@ -145,8 +145,27 @@ def test_the_loop_makes_the_runs(record, capsys):
     ]  # fmt: skip
 
 
-def paired_file(name: str, seed: int, plant: str = "", slower: float = 1.0) -> str:
-    run = run_of(side(seed, 8, slower=slower), samples.provenance(), plant=plant, seconds=90.0, base=side(seed + 50, 8))
+def test_what_is_allowed_can_be_tried_on_the_same_samples(record, capsys):
+    """4 % slower in every scenario is caught less often where more is allowed."""
+
+    def caught(*allowed: str) -> float:
+        slow = ("--slowdowns=4", "--runs=100", "--rival-runs=10")
+        assert main(["calibrate", record, "--workers=8:12", *slow, *allowed]) == 0
+        red = cells(capsys.readouterr().out, "4 % slower in all scenarios", "The gate, on resampled runs")[1]
+        return float(red.partition(" ")[0])
+
+    wide = ("--allowance", "reuse efficiency=0.02", "--allowance", "speedup = 0.05")
+    assert caught(*wide) < caught() - 20
+    for text, words in (("reuse=0.02", "'reuse'; there are reuse efficiency, speedup"), ("speedup=0.9", "resolution")):
+        assert main(["calibrate", record, "--allowance", text]) == Exit.CANNOT_JUDGE
+        assert words in capsys.readouterr().err
+
+
+def paired_file(name: str, seed: int, plant: str = "", slower: float = 1.0, **base: object) -> str:
+    run = run_of(
+        side(seed, 8, slower=slower), samples.provenance(), plant=plant, seconds=90.0, base=side(seed + 50, 8),
+        base_provenance=samples.provenance(**base),
+    )  # fmt: skip
     save_run(run, Path(name))
     return name
 
@@ -182,8 +201,15 @@ def test_runs_of_another_kind_are_refused(record, capsys):
     assert "alone.json holds no base beside it" in capsys.readouterr().err
     assert main(["calibrate", record, "--against", pair]) == Exit.CANNOT_JUDGE
     assert "pair.json holds a base beside it" in capsys.readouterr().err
-    assert main(["calibrate", "--paired", "--workers=8:10", "--against", pair]) == Exit.CANNOT_JUDGE
-    assert "8 pairs are fewer than the 10 of one run" in capsys.readouterr().err
+    assert main(["calibrate", "--paired", "--against", pair]) == Exit.CANNOT_JUDGE
+    assert "8 pairs are too few to draw different runs of 8 from: at least 16" in capsys.readouterr().err
+    for base, words in (
+        ({"commit": "f" * 40}, "commits 0123456789ab and ffffffffffff"),
+        ({"commit": ""}, "a directory"),
+    ):
+        other = paired_file("other.json", 3, **base)
+        assert main(["calibrate", "--paired", "--against", other]) == Exit.CANNOT_JUDGE
+        assert words in capsys.readouterr().err
     slow = paired_file("slow.json", 5, plant="warm=1.2")
     assert main(["calibrate", "--paired", "--against", slow]) == Exit.CANNOT_JUDGE
     assert "same code on both sides" in capsys.readouterr().err

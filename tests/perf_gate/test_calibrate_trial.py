@@ -198,11 +198,16 @@ def paired(seed, workers=30, shorts=SHORT, metrics=METRICS, **changes):
         [measurement(s, seed=2 * seed + side, workers=workers, visits=20, metrics=metrics, **kept) for s in shorts]
         for side, kept in ((0, changes), (1, {key: value for key, value in changes.items() if key != "slower"}))
     )
-    return run_of(ours, samples.provenance(), base=theirs)
+    return run_of(ours, samples.provenance(), base=theirs, base_provenance=samples.provenance())
 
 
 def pairs_of(*runs):
     return gather_pairs({f"r{i}": (run.measurements, run.base.measurements) for i, run in enumerate(runs)})
+
+
+def beside(pairs, chosen):
+    provenance = samples.provenance()
+    return run_of(pairs.now.side(chosen), provenance, base=pairs.base.side(chosen), base_provenance=provenance)
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,7 +231,7 @@ def test_the_fast_judge_of_pairs_says_what_the_judge_says(seed, size, scatter, f
     slowed = np.array([[index in slow for index in range(len(shorts))]])
 
     names = [each.scenario for each in pairs.now.measurements]
-    run = run_of(pairs.now.side(chosen), samples.provenance(), base=pairs.base.side(chosen))
+    run = beside(pairs, chosen)
     slower = planted(run, "warm", {name: factor for name, is_slow in zip(names, slowed[0], strict=True) if is_slow})
     rows = PairedHearing(policy, (size,)).rows(slower, size, policy, look)
     wanted = {(row.scenario, row.metric.name): WORDS[row.verdict] for row in rows}
@@ -249,7 +254,7 @@ def test_a_simulated_paired_run_ends_as_the_looks_of_the_judge_end():
     chosen = np.random.default_rng([5, 0]).permuted(np.tile(np.arange(30), (runs, 1)), axis=1)[:, :16]
     ends = []
     for number, drawn in enumerate(chosen):
-        run = run_of(pairs.now.side(drawn), samples.provenance(), base=pairs.base.side(drawn))
+        run = beside(pairs, drawn)
         name = pairs.now.measurements[number % 3].scenario
         ends.append(PairedHearing(policy, looks).replay(planted(run, "warm", {name: 1.03})))
     assert tally.red == sum(end.red for end in ends)
@@ -271,6 +276,26 @@ def test_pairs_keep_their_partners():
     assert [name.partition("#")[0] for name in pairs.now.measurements[0].names] == ["r0"] * 5 + ["r1"] * 6
     family = Family.beside_base(pairs, Policy())
     assert family.now.shape == family.reference.shape == (len(METRICS) * len(SHORT), 11)
+
+
+def test_a_run_with_a_scenario_on_one_side_only_is_left_out():
+    run, other, third = (paired(seed, workers=6) for seed in (1, 2, 3))
+    lame = replace(run, base=replace(run.base, measurements=run.base.measurements[1:]))
+    lost = replace(third, section=replace(third.section, measurements=third.section.measurements[:2]))
+    pairs = pairs_of(lame, other, lost)
+    assert pairs.now.workers == 6
+    assert {name: why.partition(" was ")[0] for name, why in pairs.left_out.items()} == {
+        "r0": samples.name("p50"),
+        "r2": samples.name("p500"),
+    }
+    with pytest.raises(CalibrationError, match=r"p50.* was timed on one side only"):
+        pairs_of(lame)
+
+
+def test_a_trouble_that_runs_cannot_be_drawn_under_is_no_zero():
+    draws = BesideBase(Family.beside_base(pairs_of(paired(1)), Policy(looks=1)), (8,))
+    with pytest.raises(ValueError, match="drift"):
+        simulate(draws, [Case(trouble=Drift())], arm="warm", runs=10)
 
 
 # ------------------------------------------------------------------ troubles

@@ -12,7 +12,7 @@ from perf_gate.judging.policy import Policy
 from perf_gate.records.record import load, save
 from perf_gate.records.runfile import Run, Terms, load_run, run_of, save_run
 from perf_gate.reporting.report import compiled
-from perf_gate.verdict import Exit
+from perf_gate.verdict import Exit, Verdict
 from tests.perf_gate import samples
 from tests.perf_gate.samples import measurement
 
@@ -97,8 +97,8 @@ def test_samples_are_judged_by_what_the_run_was_judged_by(put, tmp_path):
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, Exit.PASS), (1.2, Exit.REGRESSED)])
-def test_samples_with_a_base_beside_them_are_judged_against_it(tmp_path, capsys, slower, status):
-    """Alone, and also where records come first, which are another machine's for all that the run knows."""
+def test_samples_with_a_base_beside_them_are_judged_against_it(put, tmp_path, capsys, slower, status):
+    """Alone, and also where a record comes first, in which everything is faster."""
     ours = [measurement(short, seed=2, slower=slower) for short in SHORT]
     theirs = [measurement(short, seed=3) for short in SHORT]
     run = run_of(
@@ -109,12 +109,34 @@ def test_samples_with_a_base_beside_them_are_judged_against_it(tmp_path, capsys,
     page = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "run.json"), "--out", str(page)]) == status
     assert "the base ffffffffffff" in page.read_text()
+    record = put("0001_a.json", 1, slower=0.5)
+    assert main(["report", record, str(tmp_path / "run.json"), "--out", str(page)]) == status
     dossier = compiled([load_run(tmp_path / "run.json")])
     assert list(dossier.rows) == judge_beside(run.measurements, run.beside, policy=Policy(0.001, 2), look=2)
-    lost = replace(run, base=replace(run.base, measurements=run.base.measurements[1:]))
-    save_run(lost, tmp_path / "run.json")
-    assert main(["report", str(tmp_path / "run.json"), "--out", str(page)]) == (status or Exit.CANNOT_JUDGE)
-    assert "the base was not measured" in page.read_text()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("broken", [1, len(SHORT)])
+def test_what_is_wrong_with_the_base_is_kept(tmp_path, capsys, broken):
+    """Where the base fails, the candidate is not timed: not comparable, as in the run itself, and nobody's repair."""
+    theirs = [measurement(short, seed=3) for short in SHORT]
+    ours = [measurement(short, seed=2) for short in SHORT]
+    for index in range(broken):
+        theirs[index] = replace(theirs[index], invalid="ImportError: no module named engine", seconds={})
+        ours[index] = replace(ours[index], seconds={})
+    provenance = samples.provenance()
+    run = run_of(ours, provenance, terms=Terms((6, 8), 1, 0.001), base=theirs, base_provenance=provenance)
+    save_run(run, tmp_path / "run.json")
+    read = load_run(tmp_path / "run.json")
+    assert (read.paired, read.invalid) == (True, {})
+    assert read.base_invalid == run.base_invalid
+    assert len(read.base_invalid) == broken
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "run.json"), "--out", str(page)]) == Exit.CANNOT_JUDGE
+    rows = compiled([load_run(tmp_path / "run.json")]).rows
+    assert sum(row.verdict is Verdict.NOT_COMPARABLE for row in rows) == broken
+    assert all("no module named engine" in row.why for row in rows if row.verdict is Verdict.NOT_COMPARABLE)
+    assert "no module named engine" in page.read_text()
     capsys.readouterr()
 
 
