@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,22 @@ def test_what_was_written_is_read(folder: Path, options: Options, measured: Resu
     again.head.pop("answers")
     again._save_head()
     assert (again.csv.read_bytes(), again.json.read_bytes()) == text
+
+
+def test_each_step_replaces_the_rows_and_each_count_the_head(folder: Path, measured: Results, options: Options) -> None:
+    results = resume(folder, options)
+
+    def replaced(step: Callable[[], None]) -> set[str]:
+        before = {file: file.stat().st_ino for file in (results.csv, results.json)}
+        held = [file.open("rb") for file in before]  # lest a number be given to a new file
+        step()
+        for file in held:
+            file.close()
+        return {file.suffix for file, number in before.items() if file.stat().st_ino != number}
+
+    assert replaced(lambda: results.append(measured.readings[:1])) == {".csv"}
+    for step in (results.begin, lambda: results.count(measured.counts[0]), lambda: results.conclude({})):
+        assert replaced(step) == {".json"}
 
 
 @pytest.mark.parametrize(
