@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from perf_gate import InvalidPremise
+from perf_gate.cli import USAGE, Parser
+from perf_gate.records.obstacle import obstacle
 from perf_tests.experiment import page
 from perf_tests.experiment.answers import Answers, answer
 from perf_tests.experiment.fault import ExperimentError
@@ -23,12 +25,14 @@ from perf_tests.experiment.run import check, run
 from perf_tests.experiment.spread import LEAST
 from perf_tests.model import ModelUnavailable, require
 
-_USAGE = 4  # as pytest has it
 _DEFAULTS = Options("")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: done; 1: an answer was wrong, so that nothing may be concluded; 4: cannot be done as asked; 130: stopped."""
+    """0: done; 1: an answer was wrong, so that nothing may be concluded; 4: cannot be done as asked; 130: stopped.
+
+    Words that are no options leave with 4, too: SystemExit.
+    """
     try:
         asked = _parser().parse_args(arguments)
         console = Console()
@@ -43,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build()
     except (ExperimentError, ModelUnavailable) as error:
         Console(stderr=True).print(str(error), markup=False, highlight=False)
-        return _USAGE
+        return USAGE
     except InvalidPremise as error:
         Console(stderr=True).print(f"not what was meant to be timed: {error}", markup=False, highlight=False)
         return 1
@@ -59,19 +63,26 @@ def _check(asked: argparse.Namespace) -> None:
         raise ExperimentError("there is nothing to measure; name a model, such as smollm2-135m or one of the hub")
     if asked.page is not None:
         page.marked(asked.page)
+        _require_writable("--page", asked.page)
     if asked.notebook:
         try:
-            from perf_tests.experiment import notebook  # noqa: F401, PLC0415 - as above
+            from perf_tests.experiment import notebook  # noqa: PLC0415 - as above
         except ModuleNotFoundError as error:
             raise ExperimentError(
                 f"--notebook needs {error.name}, which is not installed. Get it with: pip install -e .[notebook]"
             ) from error
+        _require_writable("--notebook", notebook.TARGET)
     for model in asked.models:
         if asked.stored:
             _stored(asked, model)
         else:
             require(model)
             check(_options(asked, model), asked.out)
+
+
+def _require_writable(option: str, file: Path) -> None:
+    if (found := obstacle(file)) is not None:
+        raise ExperimentError(f"{option} writes {file}: {found}")
 
 
 def _stored(asked: argparse.Namespace, model: str) -> Results:
@@ -127,7 +138,7 @@ def _options(asked: argparse.Namespace, model: str) -> Options:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m perf_tests.experiment",
         description="What prefix caching gains and costs here: measured, answered, drawn. The same command goes on "
         "where an earlier one was stopped.",

@@ -1,7 +1,8 @@
 """What has been measured so far: NAME.csv with a row per reading, NAME.json with counts, origin and answers.
 
-Either is replaced whole, after every step, so that a stop or a full disk at any time leaves all finished steps and no
-half of one. A file that was cut off afterwards, while it was copied, loses its last step and no other.
+The CSV file is replaced whole after every step, the JSON file before the first one, after every count and with the
+answers; so a stop or a full disk at any time leaves all finished steps and no half of one. A CSV file that was cut off
+afterwards, while it was copied, loses its last step and no other; a JSON file is refused then.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from perf_tests.experiment.fault import ExperimentError
 from perf_tests.experiment.plan import Part
 from perf_tests.experiment.reading import Reading
 from perf_tests.experiment.results import Results
-from perf_tests.experiment.spread import median, resampled
+from perf_tests.experiment.spread import LEAST, Spread, Values, median, resampled
 
 STORING = 0.004  # s, lost by a request that finds nothing
 PER_TOKEN, PASS = 0.001, 0.01  # s
@@ -148,17 +149,46 @@ def test_too_few_prompts_for_an_interval_are_refused(part: Part, words: str) -> 
         answer(results)
 
 
-def test_intervals_are_the_same_every_time_and_hold_the_value() -> None:
-    values = np.random.default_rng(1).lognormal(0, 0.3, 30).tolist()
-    assert median(values) == median(values)
-    assert median(values).low < median(values).value < median(values).high
-    assert resampled(lambda chosen: float(np.median(chosen)), np.asarray(values)) == median(values)
+def test_the_interval_of_a_median_is_the_shortest_that_keeps_its_promise() -> None:
+    def enclosed(n: int, k: int) -> int:
+        """In how many of 2^n equally likely cases k to n - k of n values lie below their true median."""
+        return sum(comb(n, below) for below in range(k, n - k + 1))
+
+    for n in range(LEAST, 101):
+        found = median([float(value) for value in reversed(range(n))])
+        k = round(found.low) + 1
+        assert found == Spread((n - 1) / 2, k - 1, n - k)
+        assert 100 * enclosed(n, k) >= 95 * 2**n > 100 * enclosed(n, k + 1)
+
+
+# From tables of the binomial distribution with one half.
+@pytest.mark.parametrize(("n", "ranks"), [(6, (1, 6)), (10, (2, 9)), (20, (6, 15)), (50, (18, 33)), (100, (40, 61))])
+def test_the_interval_of_a_median_ends_where_tables_say(n: int, ranks: tuple[int, int]) -> None:
+    found = median([float(value) for value in range(1, n + 1)])
+    assert (found.low, found.high) == ranks
+
+
+@pytest.mark.parametrize("n", [6, 20])
+def test_the_interval_of_a_median_holds_the_truth_as_often_as_it_says(n: int) -> None:
+    spreads = [median(values.tolist()) for values in np.random.default_rng(2).lognormal(0, 1, (4000, n))]
+    assert sum(spread.low <= 1 <= spread.high for spread in spreads) >= 0.95 * len(spreads)
+
+
+def test_too_few_values_have_no_interval_of_a_median() -> None:
+    assert 2 ** (1 - LEAST) < 0.05 <= 2 ** (2 - LEAST)
+    with pytest.raises(ValueError, match="takes 6 values; there are 5"):
+        median([1.0] * (LEAST - 1))
+
+
+def test_other_intervals_are_the_same_every_time_and_hold_the_value() -> None:
+    values = np.random.default_rng(1).lognormal(0, 0.3, 30)
+
+    def mean(chosen: Values) -> float:
+        return float(np.mean(chosen))
+
+    found = resampled(mean, values)
+    assert found == resampled(mean, values)
+    assert found.low < found.value < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.std(values) / np.sqrt(30), rel=0.1)
     with pytest.raises(ValueError, match="nothing to take a figure of"):
-        median([])
-
-
-def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
-    # 200 times 20 values: binomial, 95 %: fewer than 170 hits happen once in 10^7 times.
-    random = np.random.default_rng(2)
-    spreads = [median(random.normal(1.0, 0.1, 20).tolist()) for _ in range(200)]
-    assert sum(spread.low <= 1.0 <= spread.high for spread in spreads) >= 170
+        resampled(mean, values[:0])

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from perf_gate import InvalidPremise
 from perf_tests import experiment
-from perf_tests.experiment import cli, page
+from perf_tests.experiment import cli, notebook, page
 from perf_tests.experiment.answers import answer
 from perf_tests.experiment.figures import PLOTS
 from perf_tests.experiment.options import Options
@@ -92,6 +92,27 @@ def test_what_cannot_be_done_is_said(
     assert cli.main([*words.split(), "--out", str(tmp_path / "out")]) == 4
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", ["--prompts many", "--nonsense", "--page"])
+def test_words_that_are_no_options_leave_as_any_wrong_call_does(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(words.split())
+    assert end.value.code == 4
+    assert "usage: python -m perf_tests.experiment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "file"), [(["--page", "/proc/version"], "/proc/version"), (["--notebook"], "/proc/a.ipynb")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    option: list[str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notebook, "TARGET", Path("/proc/a.ipynb"))
+    monkeypatch.delattr(cli, "run")
+    assert cli.main([*WORDS.split(), *option, "--out", str(tmp_path / "out")]) == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{option[0]} writes {file}: nothing can be written to /proc (" in said
 
 
 def test_one_model_that_is_refused_keeps_all_from_being_measured(
