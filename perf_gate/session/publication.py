@@ -75,6 +75,7 @@ class Publication:
             tuple(notes),
             tuple(earlier),
             self.alpha,
+            paired=base is not None,
         )
         publish(dossier, self.page, self.plots)
 
