@@ -23,7 +23,7 @@ from perf_gate.session.gatekeeper import Gatekeeper
 from perf_gate.session.options import add_options
 from perf_gate.session.roster import Roster
 from perf_gate.session.settings import settings
-from perf_gate.session.target import MAKERS, abandon, named, targets
+from perf_gate.session.target import PLACES, abandon, named, targets
 
 NAME = "perf-gate"
 NEEDS = (
@@ -49,7 +49,7 @@ def _abandon(config: pytest.Config) -> None:
     # It may be any option that was wrong, so there need not be any values.
     arguments = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
     arguments += map(str, config.invocation_params.args)
-    abandon(targets(named(arguments, MAKERS, config.invocation_params.dir)))
+    abandon(targets(named(arguments, PLACES, config.invocation_params.dir)))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -64,7 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "scenarios(callable): parametrise with the scenarios that callable(config) returns (perf_gate)"
     )
     config.addinivalue_line(
-        "markers", "allowance(metric, allowance, floor=None): override a sampled metric's allowance (perf_gate)"
+        "markers",
+        "allowance(metric, allowance, floor=None, against=None): override a sampled metric's allowance (perf_gate)",
     )
     if not config.pluginmanager.hasplugin("pytest-benchmark"):
         raise pytest.UsageError(NEEDS)

@@ -18,13 +18,15 @@ def count_rose(metric: Exact, then: float, now: float, *, paired: bool = False) 
     """An exact metric is worse. paired: than in the base of the same run."""
     return (
         f"{metric.name} went {change(then, now, metric.unit)}; it is counted, so this is no noise. "
-        f"Find the change that did it{_or_record(paired)}."
+        f"{find(paired=paired)}"
     )
 
 
-def _or_record(paired: bool) -> str:
+def find(*, paired: bool = False) -> str:
+    """What to do about what is worse. paired: than in the base of the same run."""
     # Against a base there is nothing to record: what is meant is merged, and is the next base.
-    return " (perf-gate bisect)" if paired else f", or {RECORD} if it is meant"
+    other = " (perf-gate bisect)" if paired else f", or {RECORD} if it is meant"
+    return f"Find the change that did it{other}."
 
 
 def count_fell(metric: Exact, then: float, now: float, *, paired: bool = False) -> str:
@@ -40,7 +42,7 @@ def regressed(each: Contest, worse: float) -> str:
     if each.against:
         text = f"against the oldest comparable record {each.against}: {text}"
         return text + "Small steps have added up; retire that record if the whole of it is meant."
-    return text + f"Find the change that did it{_or_record(each.paired)}."
+    return text + find(paired=each.paired)
 
 
 def improved(each: Contest, worse: float) -> str:

@@ -99,7 +99,7 @@ def _signed(section: Section, record: str) -> Section:
 def save(record: Record, path: Path | str, *, overwrite: bool = False) -> None:
     """Write one record: the whole of it under `path`, or nothing, whatever happens meanwhile.
 
-    Raises RecordError where `path` exists and `overwrite` is False, or where its folder cannot be written;
+    Raises RecordError where `path` exists and `overwrite` is False, or where it cannot be written;
     ValueError for a record that `load` would refuse (not finite, twice the same scenario).
     """
     path = Path(path)
@@ -109,12 +109,20 @@ def save(record: Record, path: Path | str, *, overwrite: bool = False) -> None:
 
 
 def write(content: str | bytes, path: Path, *, overwrite: bool = False) -> None:
-    """Put `content` under `path` whole or not at all; see `save`. Raises RecordError."""
+    """Put `content` under `path` whole or not at all; see `save`. Raises RecordError, also where the disk is full."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        _draft(content, path, overwrite=overwrite)
+        _settle(path.parent)
     except OSError as error:
-        raise RecordError(path, f"cannot be written ({error})", "Check the folder and its rights") from error
+        why = error.strerror or error
+        raise RecordError(
+            path, f"cannot be written ({why})", "Check the folder, its rights and the space left"
+        ) from error
+
+
+def _draft(content: str | bytes, path: Path, *, overwrite: bool) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     draft = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -130,7 +138,6 @@ def write(content: str | bytes, path: Path, *, overwrite: bool = False) -> None:
         with suppress(FileNotFoundError):
             draft.unlink()
         raise
-    _settle(path.parent)
 
 
 def _publish(draft: Path, path: Path) -> None:

@@ -47,7 +47,7 @@ class Dossier:
     reference: what it was held against; None: nothing was compared. rows: as judged. status: exit status of the run.
     faults: what went wrong beside the rows (a record that cannot be read, a failed test), each a sentence.
     notes: what a reader must know first. history: the records of the profile, oldest first. alpha: promised chance
-    of a false alarm.
+    of a false alarm. paired: `reference` is a base that was measured in turns with the run, and no record.
     """
 
     now: Side
@@ -58,6 +58,7 @@ class Dossier:
     notes: tuple[str, ...] = ()
     history: tuple[Record, ...] = ()
     alpha: float = 0.001
+    paired: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -82,7 +83,7 @@ class Dossier:
 
     @property
     def notable(self) -> list[Row]:
-        """What is not in order or better than recorded, the most urgent first."""
+        """What is not in order or better than before, the most urgent first."""
         return ordered(row for row in self.rows if red(row) or row.verdict is Verdict.IMPROVED)
 
     @property
@@ -111,7 +112,8 @@ class Dossier:
         if self.outcome is Outcome.REGRESSED:
             return f"{_metrics(worse, 'is', 'are')} worse than{against} by more than is allowed."
         if self.outcome is Outcome.PASS:
-            gain = f" {_metrics(better, 'is', 'are')} better: record anew." if better else ""
+            anew = "" if self.paired else ": record anew"
+            gain = f" {_metrics(better, 'is', 'are')} better{anew}." if better else ""
             return f"{_metrics(len(judged), 'was', 'were')} judged; none is worse than{against}.{gain}"
         if self.outcome is Outcome.NOT_COMPARED:
             return "This is what was measured. It was held against nothing, so it says nothing about a change."

@@ -6,22 +6,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perf_gate.judging.inventory import RECORD
+from perf_gate.judging.reason import SLACK, find
 from perf_gate.metric import Exact
 from perf_gate.verdict import Row, Verdict
 
-FIND = f"Find the change that did it, or {RECORD} if it is meant."
-ADVICE = {
-    Verdict.REGRESSED: f"Each is clear of what is allowed. {FIND}",
-    Verdict.IMPROVED: f"Better than recorded: {RECORD}, or the slack hides the next regression.",
-    Verdict.INCONCLUSIVE: "Not shown to be worse, but a change that matters cannot be ruled out yet.",
-}
+
+def _advice(verdict: Verdict, *, paired: bool) -> str | None:
+    """What many rows with this verdict mean; None: each says it for itself."""
+    slack = "Better than the base." if paired else f"Better than recorded: {RECORD}, {SLACK}."
+    return {
+        Verdict.REGRESSED: f"Each is clear of what is allowed. {find(paired=paired)}",
+        Verdict.IMPROVED: slack,
+        Verdict.INCONCLUSIVE: "Not shown to be worse, but a change that matters cannot be ruled out yet.",
+    }.get(verdict)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Rows of one metric with one verdict, at least one."""
+    """Rows of one metric with one verdict, at least one. paired: held against a base in the same run."""
 
     rows: tuple[Row, ...]
+    paired: bool = False
 
     @property
     def verdict(self) -> str:
@@ -43,13 +48,14 @@ class Finding:
     def advice(self) -> str:
         """What it means and what to do, said once."""
         first = self.rows[0]
-        if len(self.reasons) == 1 or first.verdict not in ADVICE:
+        advice = _advice(first.verdict, paired=self.paired)
+        if len(self.reasons) == 1 or advice is None:
             return first.why
         if first.against:
             return f"Held against the oldest comparable record, {first.against}: small steps may have added up."
         if isinstance(first.metric, Exact) and first.verdict is Verdict.REGRESSED:
-            return f"It is counted, so this is no noise. {FIND}"
-        return ADVICE[first.verdict]
+            return f"It is counted, so this is no noise. {find(paired=self.paired)}"
+        return advice
 
     @property
     def reasons(self) -> list[str]:
@@ -57,7 +63,7 @@ class Finding:
         return list(dict.fromkeys(row.why for row in self.rows))
 
 
-def findings(rows: Iterable[Row]) -> list[Finding]:
+def findings(rows: Iterable[Row], *, paired: bool = False) -> list[Finding]:
     """Group rows that are said in one breath, in order of first appearance."""
     grouped: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -65,4 +71,4 @@ def findings(rows: Iterable[Row]) -> list[Finding]:
         # What could not be compared has no figures to tell it apart by; its sentence does.
         why = row.why if row.worse is None else ""
         grouped.setdefault((row.verdict.value, name, row.against, why), []).append(row)
-    return [Finding(tuple(each)) for each in grouped.values()]
+    return [Finding(tuple(each), paired) for each in grouped.values()]

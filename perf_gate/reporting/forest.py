@@ -40,7 +40,7 @@ class Line:
 class Forest(Plot):
     """Rows with an interval, and counted rows that changed, grouped by metric.
 
-    against: name of the record. equal: number of counted metrics that are equal to the record's.
+    against: name of the baseline. equal: number of counted metrics that are equal to the baseline's.
     """
 
     rows: tuple[Row, ...]
@@ -63,9 +63,9 @@ class Forest(Plot):
     @property
     def description(self) -> str:
         """How to read it."""
-        equal = f" {self.equal} counted metrics are equal to the record's and not drawn." if self.equal else ""
+        equal = f" {self.equal} counted metrics are equal to the baseline's and not drawn." if self.equal else ""
         return (
-            "Change of each metric for the worse, in % of its recorded value: the mark is the estimate, the line its "
+            "Change of each metric for the worse, in % of the baseline: the mark is the estimate, the line its "
             "interval, which holds for all rows at once; the shaded band is what is allowed. Regressed (diamond): the "
             f"whole line lies to the right of the band. A counted metric has no interval.{equal}"
         )
@@ -78,7 +78,7 @@ class Forest(Plot):
             (
                 "Scenario",
                 "Metric",
-                "#Recorded",
+                "#Baseline",
                 "#Now",
                 "#Change",
                 "#From",
@@ -144,9 +144,7 @@ class Forest(Plot):
         middle = (left + right) / 2
         canvas.text(right, 8, "worse →", color="muted", align="right")
         canvas.text(left, 8, "← better", color="muted")
-        canvas.text(
-            middle, bottom + 27, "change for the worse (% of the recorded value)", color="muted", align="center"
-        )
+        canvas.text(middle, bottom + 27, "change for the worse (% of the baseline)", color="muted", align="center")
 
     @property
     def reach(self) -> float:

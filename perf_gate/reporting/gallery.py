@@ -25,10 +25,12 @@ def save(dossier: Dossier, folder: Path) -> Path:
     from perf_gate.reporting.page import plots  # noqa: PLC0415 - takes long to load, and few runs want it
 
     drawn = list(plots(dossier).all())
+    path = folder / FILE
+    # First: without it the next run would take what a killed one has left for somebody else's.
+    write(unfinished(), path, overwrite=True)
     for name, plot in drawn:
         for ending, content in plot.files().items():
             write(content, folder / f"{name}{ending}", overwrite=True)
-    path = folder / FILE
     pictures = [(plot.title, f"{name}.png") for name, plot in drawn]
     write(as_markdown(dossier.report, pictures), path, overwrite=True)
     return path

@@ -174,7 +174,7 @@ def render(dossier: Dossier) -> str:
             pasts=[shown(past) for past in drawn.past],
             records=_records(dossier),
             constant=_constant(dossier),
-            findings=findings(dossier.notable),
+            findings=findings(dossier.notable, paired=dossier.paired),
             differences=_differences(dossier),
             counted=_counted(dossier),
             gaps=_gaps(dossier),
@@ -241,7 +241,7 @@ def _change(row: Row) -> str:
 
 
 def difference(row: Row) -> str:
-    """Now less recorded as a number with its unit, e.g. "+1 token"."""
+    """Now less the baseline as a number with its unit, e.g. "+1 token"."""
     if row.now is None or row.reference is None or row.metric is None:
         return "-"
     by = row.now - row.reference
@@ -256,8 +256,8 @@ def _differences(dossier: Dossier) -> Sheet | None:
          quantity(row.now, row.metric.unit), difference(row), percent(row.worse, signed=True), row.verdict.value)
         for row in dossier.exact if row.metric and row.worse
     ]  # fmt: skip
-    columns = ("Scenario", "Metric", "#Recorded", "#Now", "#Difference", "#For the worse", "Verdict")
-    return sheet("Counted metrics that differ from the record", columns, rows) if rows else None
+    columns = ("Scenario", "Metric", "#Baseline", "#Now", "#Difference", "#For the worse", "Verdict")
+    return sheet("Counted metrics that differ from the baseline", columns, rows) if rows else None
 
 
 def _counted(dossier: Dossier) -> Sheet | None:
@@ -266,8 +266,8 @@ def _counted(dossier: Dossier) -> Sheet | None:
         for row in dossier.exact
         if row.metric and not row.worse
     ]
-    columns = ("Scenario", "Metric", "#Recorded and now")
-    return sheet("Counted metrics that are equal to the record's", columns, rows) if rows else None
+    columns = ("Scenario", "Metric", "#Baseline and now")
+    return sheet("Counted metrics that are equal to the baseline's", columns, rows) if rows else None
 
 
 def _measured(dossier: Dossier) -> Sheet | None:

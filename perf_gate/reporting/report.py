@@ -1,4 +1,4 @@
-"""`perf-gate report FILE...`: the last file, judged against the one before it, as an HTML page."""
+"""`perf-gate report FILE...`: the last file, judged against the base in it or the record before it, as an HTML page."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from perf_gate.judging.judge import judge, judge_beside
 from perf_gate.judging.policy import Policy
-from perf_gate.records.record import Record, earliest, load
+from perf_gate.records.record import Record, earliest, load, read
 from perf_gate.records.runfile import Run, Terms, load_run
 from perf_gate.records.section import RecordError
 from perf_gate.reporting import gallery
 from perf_gate.reporting.dossier import Dossier, Side
 from perf_gate.reporting.library import ReportError, require
 from perf_gate.session.options import COMPARE_WORKERS, looks_between
-from perf_gate.session.target import Target, abandon, clear, named, targets
+from perf_gate.session.target import Gallery, Page, Target, abandon, clear, is_samples, named
 from perf_gate.showing.table import headline
 from perf_gate.value import checked, parse_chance
 from perf_gate.verdict import Exit, exit_status
@@ -32,7 +32,8 @@ def add_parser(verbs: Any) -> None:
     verb.add_argument(
         "files", nargs="+", metavar="FILE",
         help="records, oldest first, the last of which is judged against the one before it: baselines/*.json; the last"
-        " may also hold the samples of a run (pytest --gate-samples). One alone is shown and held against nothing",
+        " may also hold the samples of a run (pytest --gate-samples), which are judged against the base beside them if"
+        " there is one. A file alone that holds no base is shown and held against nothing",
     )  # fmt: skip
     verb.add_argument("--out", type=Path, default=PAGE, metavar="FILE.html", help="the page (default: %(default)s)")
     verb.add_argument(
@@ -47,7 +48,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 for one file alone.
+    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 where nothing was
+    to be compared: one file alone that holds no base.
 
     Raises TargetError where a place to write to is none, RecordError.
     """
@@ -75,11 +77,11 @@ def run(options: argparse.Namespace) -> int:
 def abandoned(arguments: Sequence[str]) -> None:
     """Leave no page of an earlier call of the verb where `arguments` could not be read."""
     given = named(arguments, ("--out", "--plots"), Path.cwd())
-    abandon(_targets(given.get("--out") or PAGE, given.get("--plots")))
+    abandon(_targets(given["--out"] or PAGE, given["--plots"]))
 
 
 def _targets(page: Path, plots: Path | None) -> tuple[Target, ...]:
-    return targets({"--out": page, "--plots": plots})
+    return (Page("--out", page), *([] if plots is None else [Gallery("--plots", plots)]))
 
 
 def publish(dossier: Dossier, page: Path | None, folder: Path | None) -> None:
@@ -88,21 +90,12 @@ def publish(dossier: Dossier, page: Path | None, folder: Path | None) -> None:
 
     for target, save in ((page, pages.save), (folder, gallery.save)):
         if target is not None:
-            try:
-                save(dossier, target)
-            except OSError as error:
-                raise RecordError(target, f"cannot be written ({error})", "Choose another place") from error
+            save(dossier, target)
 
 
 def opened(file: str | Path) -> Record | Run:
-    """A record, or the samples of a run. Raises RecordError for what is neither."""
-    try:
-        return load(file)
-    except RecordError as error:
-        try:
-            return load_run(file)
-        except RecordError:
-            raise error from None
+    """A record, or the samples of a run. Raises RecordError for what is neither, or damaged."""
+    return load_run(file) if is_samples(read(Path(file))) else load(file)
 
 
 def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Dossier:
@@ -185,13 +178,14 @@ def _judged_beside(dossier: Dossier, run: Run, terms: Terms) -> Dossier:
         look=terms.look,
         sampled=any(each.seconds for each in now.measurements),
     )
-    judged = replace(dossier, rows=tuple(rows), status=int(exit_status(rows)))
+    judged = replace(dossier, paired=True, rows=tuple(rows), status=int(exit_status(rows)))
     base = run.base
     if base is None:
         return replace(judged, faults=("Nothing was compared: no scenario could be measured on the base.",))
     commit = base.provenance.commit
     name = f"the base {commit[:12]}" if commit else "the base"
-    return replace(judged, reference=Side(name, base.created, base.provenance, base.measurements, now.profile))
+    reference = Side(name, base.created, base.provenance, base.measurements, now.profile)
+    return replace(judged, reference=reference)
 
 
 def _name(record: Record) -> str:

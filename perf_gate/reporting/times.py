@@ -26,7 +26,7 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True)
 class Histogram:
-    """One arm: its bins in `unit`, and the share of visits in each, now and in the record (empty: none).
+    """One arm: its bins in `unit`, and the share of visits in each, now and in the baseline (empty: none).
 
     edges: (bins + 1,), the last bin holds everything beyond it too. now, reference: (bins,).
     """
@@ -41,7 +41,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Times(Plot):
-    """Histogram of the visits of every arm, the record's upwards and this run's downwards. against: the record."""
+    """Histogram of the visits of every arm, the baseline's upwards and this run's downwards. against: its name."""
 
     now: Measurement
     reference: Measurement | None
@@ -73,7 +73,7 @@ class Times(Plot):
         return f"{short(self.now.scenario)}: a visit typically took → takes {', '.join(self._typical())}"
 
     def _typical(self) -> Iterator[str]:
-        """Each arm with its median, recorded and now."""
+        """Each arm with its median, in the baseline and now."""
         for each in self.histograms:
             medians = [_visits(side, each.arm) for side in (self.reference, self.now)]
             said = [f"{np.median(visits) / each.scale:.3g}" for visits in medians if visits.size]
@@ -105,7 +105,7 @@ class Times(Plot):
                     )
                 )
         return sheet(
-            f"Visits of {short(self.now.scenario)} by time", ("Arm", "#From", "#To", "#Recorded", "#Now"), rows
+            f"Visits of {short(self.now.scenario)} by time", ("Arm", "#From", "#To", "#Baseline", "#Now"), rows
         )
 
     @property
@@ -113,7 +113,7 @@ class Times(Plot):
         """Workers, visits and quantiles of every arm on both sides."""
         rows = []
         for each in self.histograms:
-            for side, measurement in (("recorded", self.reference), ("now", self.now)):
+            for side, measurement in (("baseline", self.reference), ("now", self.now)):
                 visits = _visits(measurement, each.arm)
                 if visits.size and measurement is not None:
                     values = np.quantile(visits, SHARES) / each.scale
@@ -135,7 +135,7 @@ class Times(Plot):
         for number, each in enumerate(self.histograms):
             top = number * BLOCK
             canvas.text(12, top + 12, each.arm, weight="bold", size=12)
-            canvas.text(canvas.width - 12, top + 12, "↑ recorded   ↓ now" if each.reference.size else "now",
+            canvas.text(canvas.width - 12, top + 12, "↑ baseline   ↓ now" if each.reference.size else "now",
                         color="muted", align="right")  # fmt: skip
             axes = canvas.axes(12, top + 22, canvas.width - 24, 76)
             tallest = max([*each.now, *each.reference]) * 1.05

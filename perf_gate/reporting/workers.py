@@ -22,7 +22,7 @@ BLOCK = 124.0
 
 @dataclass(frozen=True)
 class Workers(Plot):
-    """A dot per worker. rows: the scenario's judged rows, for what was allowed. against: name of the record."""
+    """A dot per worker. rows: the scenario's judged rows, for what was allowed. against: name of the baseline."""
 
     now: Measurement
     reference: Measurement | None
@@ -35,12 +35,12 @@ class Workers(Plot):
         return [metric for metric in self.now.metrics if isinstance(metric, Sampled)]
 
     def _values(self, metric: Sampled) -> tuple[dict[str, float], dict[str, float]]:
-        """Worker -> value, in the record and now."""
+        """Worker -> value, in the baseline and now."""
         known = self.reference is not None and any(each.name == metric.name for each in self.reference.metrics)
         sides = (self.reference if known and self.reference and self.reference.seconds else None, self.now)
         ours = [{} if side is None else values(metric, side) for side in sides]
-        recorded, now = ({name: math.exp(value) for name, value in each.items()} for each in ours)
-        return recorded, now
+        baseline, now = ({name: math.exp(value) for name, value in each.items()} for each in ours)
+        return baseline, now
 
     @property
     def title(self) -> str:
@@ -59,7 +59,7 @@ class Workers(Plot):
             return "One dot per worker process; the tall line is their mean."
         return (
             f"One dot per worker process: {self.against} above, this run below; tall lines are the means. The shaded "
-            "band is what is allowed around the recorded mean."
+            "band is what is allowed around the mean of the baseline."
         )
 
     @property
@@ -67,8 +67,8 @@ class Workers(Plot):
         """Every worker's value."""
         rows = []
         for metric in self.metrics:
-            recorded, now = self._values(metric)
-            for side, found in (("recorded", recorded), ("now", now)):
+            baseline, now = self._values(metric)
+            for side, found in (("baseline", baseline), ("now", now)):
                 rows += [
                     (metric.name, side, name, quantity(value, metric.unit or "ratio")) for name, value in found.items()
                 ]
@@ -84,22 +84,22 @@ class Workers(Plot):
             self._paint(canvas, number * BLOCK, metric)
 
     def _paint(self, canvas: Canvas, top: float, metric: Sampled) -> None:
-        recorded, now = self._values(metric)
-        scale, unit = _scale(metric, [*recorded.values(), *now.values()])
+        baseline, now = self._values(metric)
+        scale, unit = _scale(metric, [*baseline.values(), *now.values()])
         canvas.text(12, top + 12, metric.name, weight="bold", size=12)
         better = "lower is better" if metric.better is Better.LOWER else "higher is better"
         canvas.text(canvas.width - 12, top + 12, better, color="muted", align="right")
-        left = 76.0 if recorded else 48.0
+        left = 76.0 if baseline else 48.0
         axes = canvas.axes(left, top + 24, canvas.width - left - 16, 58)
         axes.set_ylim(2, 0)
-        if recorded:
+        if baseline:
             allowed = next((row.allowed for row in self.rows if row.metric == metric and not row.against), None)
-            middle = _typical(recorded) * scale
+            middle = _typical(baseline) * scale
             if allowed is not None:
                 axes.axvspan(middle / (1 + allowed), middle * (1 + allowed), color=light("soft"), zorder=0)
-            canvas.text(left - 6, top + 38, "recorded", color="muted", align="right")
-        canvas.text(left - 6, top + 24 + (43.5 if recorded else 29), "now", color="muted", align="right")
-        for y, found, color in ((0.5, recorded, "reference"), (1.5 if recorded else 1.0, now, "now")):
+            canvas.text(left - 6, top + 38, "baseline", color="muted", align="right")
+        canvas.text(left - 6, top + 24 + (43.5 if baseline else 29), "now", color="muted", align="right")
+        for y, found, color in ((0.5, baseline, "reference"), (1.5 if baseline else 1.0, now, "now")):
             if found:
                 x = [value * scale for value in found.values()]
                 axes.plot(x, [y] * len(x), "o", markersize=6, markeredgewidth=0, color=light(color), alpha=0.55)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from perf_gate.session.publication import earlier
 from perf_gate.session.replay import replay
 from perf_gate.session.roster import Roster
 from perf_gate.session.selection import MARKER, scenario_of
-from perf_gate.session.settings import Against, Settings, is_distributed
+from perf_gate.session.settings import Against, Settings, is_distributed, only_asks
 from perf_gate.session.target import abandon, append, clear
 from perf_gate.showing import table
 from perf_gate.showing.markdown import as_markdown
@@ -69,7 +69,7 @@ class Gatekeeper:
         self._kept: str | None = None
         self._shown: list[str] = []
         self._report: Report | None = None
-        self._untold: str | None = None
+        self._untold: list[str] = []
         self._waiting: list[Task] = []
         self._over = self._green = False
 
@@ -77,7 +77,7 @@ class Gatekeeper:
     def active(self) -> bool:
         """Whether there is anything to say: a scenario was collected, or a verdict, record or report was asked for."""
         asked = self.settings.asks or self.settings.publication
-        return bool(self._roster.tasks or self._red or asked) and not self._config.option.collectonly
+        return bool(self._roster.tasks or self._red or asked) and not only_asks(self._config)
 
     @property
     def _muted(self) -> bool:
@@ -85,7 +85,7 @@ class Gatekeeper:
 
     @property
     def _idle(self) -> bool:
-        return self._config.option.collectonly or hasattr(self._config, "workerinput")
+        return only_asks(self._config) or hasattr(self._config, "workerinput")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -134,7 +134,7 @@ class Gatekeeper:
         """Find out what is going to be measured, before the first test."""
         option = session.config.option
         broken = session.testsfailed and not option.continue_on_collection_errors
-        if broken or option.collectonly or not self.active:
+        if broken or not self.active:
             return
         chosen = self._roster.chosen(session.items)
         self._selected = [task.name for task in chosen.values()]
@@ -335,15 +335,46 @@ class Gatekeeper:
             self._record(self.settings.record)
         if self.settings.samples is not None and self._fault is None:
             self._keep_samples(self.settings.samples)
-        session.exitstatus = self._status(int(exitstatus))
-        if self.settings.publication and not self._published(session.exitstatus):
-            session.exitstatus = session.exitstatus or Exit.CANNOT_JUDGE
+        session.exitstatus = self._told(self._status(int(exitstatus)))
         self._green = session.exitstatus == Exit.PASS
-        self._tell(int(session.exitstatus))
 
-    def _tell(self, status: int) -> None:
-        """Write the verdict down where that was asked for."""
-        self._report = Report(
+    def _told(self, status: int) -> int:
+        """Write the verdict down where that was asked for. Returns the exit status: 10 for a 0 that was not told."""
+        ended = status
+        # Nothing can be taken back from a summary, so it comes last.
+        for tell in (self._publish, self._save_rows, self._append_summary):
+            ended = self._tried(tell, ended)
+        if ended != status:
+            # The others may say pass by now.
+            clear(each for each in self.settings.targets if each.path != self.settings.samples)
+            for tell in (self._publish, self._save_rows):
+                self._tried(tell, ended)
+        self._report = self._reported(ended)
+        return ended
+
+    def _tried(self, tell: Callable[[int], None], status: int) -> int:
+        try:
+            tell(status)
+        except (RecordError, ReportError) as error:
+            why = f"the report was not written: {error}"
+            if why not in self._untold:
+                self._untold.append(why)
+            if status == Exit.PASS:
+                self._blame(why)
+                return int(Exit.CANNOT_JUDGE)
+        return status
+
+    def _save_rows(self, status: int) -> None:
+        if self.settings.rows is not None:
+            write(as_json(self._reported(status)), self.settings.rows, overwrite=True)
+
+    def _append_summary(self, status: int) -> None:
+        if self.settings.summary is not None:
+            # Several steps of a job share one summary.
+            append(as_markdown(self._reported(status)), self.settings.summary)
+
+    def _reported(self, status: int) -> Report:
+        return Report(
             self._rows,
             status,
             against=self._held_against(),
@@ -358,15 +389,6 @@ class Gatekeeper:
             values=[] if self.settings.compares else list(values(self._measured.values())),
             places=self._roster.places,
         )
-        try:
-            if self.settings.rows is not None:
-                write(as_json(self._report), self.settings.rows, overwrite=True)
-            if self.settings.summary is not None:
-                # Several steps of a job share one summary.
-                append(as_markdown(self._report), self.settings.summary)
-        except (OSError, RecordError) as error:
-            # The verdict itself stands, and is on the terminal.
-            self._untold = f"the report was not written: {error}"
 
     def _held_against(self) -> str:
         if self.settings.against is not None:
@@ -414,9 +436,11 @@ class Gatekeeper:
         else:
             self._kept = f"samples of this run, no record: {path}"
 
-    def _published(self, status: int) -> bool:
-        """Write the report; whether that succeeded."""
+    def _publish(self, status: int) -> None:
         publication, court = self.settings.publication, self._court
+        self._shown = []
+        if not publication:
+            return
         faults = [] if self._fault is None else [self._fault]
         faults += [f"{name} failed" for name in self._failures]
         faults += [] if self._refused is None else [self._refused]
@@ -426,24 +450,19 @@ class Gatekeeper:
         if court is not None and len(court.asked) < court.held:
             asked = f"only {self._roster.scope} was asked for"
             notes.append(f"judged {len(court.asked)} of the {court.held} scenarios on record: {asked}")
-        try:
-            publication.publish(
-                self._measured,
-                self._provenance,
-                court,
-                against=self.settings.against,
-                measured_base=self._base,
-                rows=self._rows,
-                status=status,
-                faults=faults,
-                notes=notes,
-                earlier=earlier(self.settings.baselines, self._provenance, self._recorded),
-            )
-        except (RecordError, ReportError) as error:
-            self._blame(f"the report was not written: {error}")
-            return False
+        publication.publish(
+            self._measured,
+            self._provenance,
+            court,
+            against=self.settings.against,
+            measured_base=self._base,
+            rows=self._rows,
+            status=status,
+            faults=faults,
+            notes=notes,
+            earlier=earlier(self.settings.baselines, self._provenance, self._recorded),
+        )
         self._shown = [f"report: {path}" for path in (publication.page, publication.plots) if path is not None]
-        return True
 
     def _record(self, name: str) -> None:
         unmeasured = [name for name in self._selected if name not in self._measured]
@@ -500,7 +519,8 @@ class Gatekeeper:
         lines += [f"recorded: {self.settings.baselines.name}/{name}" for name in self._recorded]
         if self._refused is not None:
             lines.append(self._refused)
-        lines += [line for line in (self._kept, self._untold) if line is not None]
+        lines += [] if self._kept is None else [self._kept]
+        lines += [line for line in self._untold if line != self._fault]
         lines += self._shown
         if self.settings.annotate and self._report is not None:
             lines += commands(self._report)

@@ -90,7 +90,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--gate-samples",
         metavar="FILE",
         type=Path,
-        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate calibrate. It is no record.",
+        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate report and perf-gate"
+        " calibrate. It is no record.",
     )
     group.addoption(
         "--gate-report",

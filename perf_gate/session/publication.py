@@ -76,6 +76,7 @@ class Publication:
             tuple(notes),
             tuple(earlier),
             self.alpha,
+            paired=against is not None,
         )
         publish(dossier, self.page, self.plots)
 

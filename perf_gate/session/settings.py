@@ -30,11 +30,16 @@ from perf_gate.session.options import (
     looks_between,
 )
 from perf_gate.session.publication import Publication
-from perf_gate.session.target import Target, TargetError, targets
+from perf_gate.session.target import PLACES, Target, TargetError, targets
 from perf_gate.value import Value, parse_chance
 
-# Where a run writes to if it is asked to, beside a record.
-PLACES = ("--gate-report", "--gate-plots", "--gate-rows", "--gate-summary", "--gate-samples")
+# Options that only ask what there is, by pytest's name for each: no test runs.
+ASKING = {
+    "--collect-only": "collectonly",
+    "--fixtures": "showfixtures",
+    "--fixtures-per-test": "show_fixtures_per_test",
+    "--cache-show": "cacheshow",
+}
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def settings(config: pytest.Config) -> Settings:
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
     policy = Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks))
-    places = {option: _beside(config, option) for option in PLACES}
+    places = {option: _place(config, option) for option in PLACES}
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -199,7 +204,7 @@ def _subject(config: pytest.Config) -> Subject:
     return _ini(lambda text: subject_of(text.splitlines()), "gate_subject", "\n".join(lines))
 
 
-def _beside(config: pytest.Config, option: str) -> Path | None:
+def _place(config: pytest.Config, option: str) -> Path | None:
     """The path of an option, from where the command was given."""
     asked: Any = config.getoption(option)
     return None if asked is None else config.invocation_params.dir / asked
@@ -217,7 +222,12 @@ def _refuse_untold_plant(found: Settings) -> None:
 
 def _refuse_bad_places(found: Settings) -> None:
     """What cannot be written is found before anybody has waited for it."""
+    taken: dict[Path, str] = {}
     for target in found.targets:
+        if (other := taken.setdefault(target.path.resolve(), target.option)) != target.option:
+            raise pytest.UsageError(
+                f"{other} and {target.option} both name {target.path}, so one would replace the other: name two places"
+            )
         if target.path.resolve().is_relative_to(found.baselines.resolve()):
             raise pytest.UsageError(f"{target.option}={target.path} would lie among the records: choose another folder")
         try:
@@ -266,7 +276,7 @@ def _refuse_contradictions(config: pytest.Config) -> None:
     contradictions: dict[str, bool] = {
         "--benchmark-skip": option("benchmark_skip", False) and not option("benchmark_only", False),
         "--benchmark-disable": is_disabled(config),
-        "--collect-only": option("collectonly", False),
+        **{name: bool(option(asking, None)) for name, asking in ASKING.items()},
         "--setup-plan": option("setupplan", False),
         "--setup-only": option("setuponly", False),
         "-n / --dist (pytest-xdist)": is_distributed(config),
@@ -286,6 +296,12 @@ def is_disabled(config: pytest.Config) -> bool:
     """Whether pytest-benchmark was told not to time anything."""
     option: Any = config.getoption
     return bool(option("benchmark_disable", False)) and not option("benchmark_enable", False)
+
+
+def only_asks(config: pytest.Config) -> bool:
+    """Whether pytest was only asked what there is."""
+    option: Any = config.getoption
+    return any(option(name, None) for name in ASKING.values())
 
 
 def is_distributed(config: pytest.Config) -> bool:

@@ -124,10 +124,15 @@ class Appended(Target):
 
 
 def append(text: str, path: Path) -> None:
-    """Write below what is there. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    """Write below what is there. Raises RecordError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RecordError(
+            path, f"cannot be written ({error.strerror})", "Check its rights and the space left"
+        ) from error
 
 
 def is_page(text: str) -> bool:
@@ -155,32 +160,36 @@ def _keys(text: str, *inside: str) -> set[str]:
     return set(found) if isinstance(found, dict) else set()
 
 
-# By option, those of pytest and of `perf-gate report`.
-MAKERS: Mapping[str, Callable[[str, Path], Target]] = {
-    "--gate-report": partial(Replaced, ours=is_page, endings=SUFFIXES),
+Page = partial(Replaced, ours=is_page, endings=SUFFIXES)
+# Where a session writes to if it is asked to, beside a record, by option.
+PLACES: Mapping[str, Callable[[str, Path], Target]] = {
+    "--gate-report": Page,
     "--gate-plots": Gallery,
     "--gate-rows": partial(Replaced, ours=is_rows),
     "--gate-summary": Appended,
     "--gate-samples": partial(Replaced, ours=is_samples),
-    "--out": partial(Replaced, ours=is_page, endings=SUFFIXES),
-    "--plots": Gallery,
 }
 
 
 def targets(asked: Mapping[str, Path | None]) -> tuple[Target, ...]:
-    """What stands behind each option of MAKERS that was given."""
-    return tuple(MAKERS[option](option, path) for option, path in asked.items() if path is not None)
+    """What stands behind each option of PLACES that was given."""
+    return tuple(PLACES[option](option, path) for option, path in asked.items() if path is not None)
 
 
 def named(arguments: Sequence[str], options: Iterable[str], here: Path) -> dict[str, Path | None]:
-    """Each of `options` with its path, from `here`, in a command line that may be wrong elsewhere."""
+    """Each of `options` with its path, from `here`, in a command line that may be wrong; None: it has none there."""
+    return {option: _named(arguments, option, here) for option in options}
+
+
+def _named(arguments: Sequence[str], option: str, here: Path) -> Path | None:
+    # By itself: what is wrong with another option must not hide this one.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    places = {option: parser.add_argument(option, type=here.joinpath).dest for option in options}
+    parser.add_argument(option, dest="path", type=here.joinpath)
     try:
-        found, _ = parser.parse_known_args(arguments)
+        found: Path | None = parser.parse_known_args(arguments)[0].path
     except argparse.ArgumentError:
-        return {}
-    return {option: getattr(found, place) for option, place in places.items()}
+        return None
+    return found
 
 
 def clear(found: Iterable[Target]) -> None:

@@ -13,9 +13,7 @@ def write(text: str, file: Path) -> None:
     try:
         record.write(text, file, overwrite=True)
     except record.RecordError as error:
-        raise ExperimentError(str(error)) from error
-    except OSError as error:
         raise ExperimentError(
-            f"{file} cannot be written ({error.strerror}); it is as it was before. Put that right, and give the same "
-            "command again: it goes on from there"
+            f"{file} {error.what}; it is as it was before. Put that right, and give the same command again: it goes on "
+            "from there"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,10 @@ def test_the_page_shows_the_base_as_what_the_run_was_held_against(versioned: Pro
     assert '<span class="word">Regressed<' in text
     assert f"worse than in {versioned.git('rev-parse', '--short', 'HEAD')} (first), HEAD" in text
     assert versioned.git("rev-parse", "--short=12", "HEAD") in text
+    assert "Recorded" not in text
+    write_engine(versioned.path, copies=2)
+    assert versioned.against("--gate-exact", f"--gate-report={page}").ret == 0
+    assert re.search(r"metrics? (is|are) better\.", page.read_text())
 
 
 def test_without_a_value_it_is_the_merge_base(versioned: Project) -> None:

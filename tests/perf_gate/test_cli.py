@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.cli import main
+from perf_gate.cli import main, parser
 from perf_gate.judging.judge import Policy, judge
 from perf_gate.records.record import load, save
 from perf_gate.showing.compare import compare
@@ -185,3 +185,8 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(put):
         reader.stdout.close()
         assert reader.stderr.read() == ""
         assert reader.wait() == Exit.CANNOT_JUDGE
+
+
+def test_runs_that_calibrate_keeps_do_not_make_the_checkout_dirty():
+    folder = parser().parse_args(["calibrate", "0001_quick.json"]).folder
+    assert f"/{folder}/" in (ROOT / ".gitignore").read_text().splitlines()

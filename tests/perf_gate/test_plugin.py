@@ -276,7 +276,16 @@ def test_stopping_early_loses_no_verdict(recorded: Suite) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--benchmark-disable"], ["--benchmark-skip"], ["--collect-only"], ["--setup-plan"], ["--setup-only"]],
+    [
+        ["--benchmark-disable"],
+        ["--benchmark-skip"],
+        ["--collect-only"],
+        ["--fixtures"],
+        ["--fixtures-per-test"],
+        ["--cache-show"],
+        ["--setup-plan"],
+        ["--setup-only"],
+    ],
     ids=lambda options: options[0],
 )
 @pytest.mark.parametrize("verb", ["--benchmark-compare", "--gate-record=x"])

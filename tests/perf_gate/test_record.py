@@ -390,7 +390,7 @@ def test_an_error_leaves_no_draft_behind(base, tmp_path, monkeypatch, call, over
         raise OSError("disk full")
 
     monkeypatch.setattr(record.os, call, fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(RecordError, match=r"0001_base\.json: cannot be written \(disk full\)"):
         save(replace(base, name="new"), path, overwrite=overwrite)
     assert {each: each.read_text() for each in tmp_path.iterdir()} == before
 

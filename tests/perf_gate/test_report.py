@@ -10,6 +10,7 @@ from perf_gate.metric import Better, Exact, Sampled
 from perf_gate.showing.markdown import HEADING, MOST_ROWS, as_markdown
 from perf_gate.showing.report import MOST_ANNOTATIONS, Place, Report, as_json, commands
 from perf_gate.verdict import Row, Verdict
+from tests.perf_gate.suite import ROOT
 
 COUNT = Exact("copies", "copies")
 TIMED = Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm")
@@ -27,6 +28,10 @@ def test_json_holds_numbers_that_json_does_not_know_as_text() -> None:
     assert (found["worse"], found["reference"], found["class"]) == ("inf", 0, "exact")
     assert (found["file"], found["line"]) == ("a.py", 7)
     assert document["headline"].startswith("regressed: 1 of 1 metrics")
+    described = (ROOT / "docs" / "ci.md").read_text().partition("`gate.json` holds")[2].partition("\n\n")[0]
+    whole, _, row_by_row = described.partition("`rows`:")
+    assert set(document) - {"rows"} <= set(re.findall(r"\w+", whole))
+    assert set(found) <= set(re.findall(r"\w+", row_by_row))
 
 
 def test_a_fault_is_the_verdict_and_no_comparison_is_none() -> None:

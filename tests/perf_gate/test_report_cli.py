@@ -112,6 +112,7 @@ def test_samples_with_a_base_beside_them_are_judged_against_it(put, tmp_path, ca
     record = put("0001_a.json", 1, slower=0.5)
     assert main(["report", record, str(tmp_path / "run.json"), "--out", str(page)]) == status
     dossier = compiled([load_run(tmp_path / "run.json")])
+    assert dossier.paired
     assert list(dossier.rows) == judge_beside(run.measurements, run.beside, policy=Policy(0.001, 2), look=2)
     capsys.readouterr()
 
@@ -214,6 +215,13 @@ def test_nobody_elses_files_are_replaced(put, tmp_path, capsys, monkeypatch, opt
     assert main(["report", put("0001_a.json", 1), "--out=other.html", option]) == 4
     assert f"{option} cannot be written: it holds something else" in capsys.readouterr().err
     assert {Path(name).read_text() for name in ("report.html", "plots/summary.md", "plots/changes.svg")} == {"mine"}
+
+
+def test_damaged_samples_are_told_as_what_they_are(samples_of_a_run, tmp_path, capsys):
+    path = Path(samples_of_a_run(2))
+    path.write_text(path.read_text().replace('"plant": ""', '"plant": 3'))
+    assert main(["report", str(path), "--out", str(tmp_path / "page.html")]) == Exit.CANNOT_JUDGE
+    assert f"{path}: holds no sound facts about its run. Make it anew with --gate-samples" in capsys.readouterr().err
 
 
 def test_samples_stand_last_or_nowhere(put, samples_of_a_run, tmp_path, capsys):

@@ -192,6 +192,12 @@ def test_a_run_that_was_held_against_nothing_says_so():
     assert body.unbalanced == []
 
 
+def test_captions_fit_a_base_as_well_as_a_record():
+    text = render(replace(dossiers.red(), history=(), paired=True))
+    for word in ("Recorded", "recorded mean", "the record's", "the record’s", "than recorded"):
+        assert word not in text
+
+
 def test_a_run_in_which_nothing_was_measured_is_a_page_too():
     empty = Dossier(Side("this run", "", samples.provenance(), ()), status=10, faults=("no record: make one",))
     body = Page(render(empty))

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perf_gate.metric import Exact, Sampled
-from perf_gate.reporting import palette
+from perf_gate.records.record import write
+from perf_gate.reporting import gallery, palette
 from perf_gate.reporting.finding import findings
 from perf_gate.reporting.forest import Forest, grouped, label
 from perf_gate.reporting.gallery import save
@@ -20,6 +21,7 @@ from perf_gate.reporting.past import NOW, Past, stages, traces
 from perf_gate.reporting.sheet import sheet
 from perf_gate.reporting.times import Times
 from perf_gate.reporting.workers import Workers
+from perf_gate.session.target import Gallery
 from perf_gate.showing.markdown import as_markdown, escaped
 from perf_gate.showing.plain import plain, shortened
 from perf_gate.verdict import Row, Verdict
@@ -235,6 +237,18 @@ def test_the_same_verdict_in_many_scenarios_is_said_once():
     assert (other.metric, other.advice) == ("whole scenario", "gone: run it.")
 
 
+def test_what_a_base_was_measured_for_asks_for_no_record():
+    for verdict, worse in ((Verdict.REGRESSED, 0.1), (Verdict.IMPROVED, -0.1)):
+        for metric in (EFFICIENCY, Exact("bytes", "B")):
+            rows = [row(f"p{n}", verdict, metric, worse=worse, why=f"{n} %.") for n in range(2)]
+            ((recorded,), (paired,)) = findings(rows), findings(rows, paired=True)
+            assert "--gate-record" in recorded.advice
+            assert "record" not in paired.advice
+    better = replace(dossiers.green(), rows=(row(verdict=Verdict.IMPROVED),))
+    assert better.sentence.endswith("1 metric is better: record anew.")
+    assert replace(better, paired=True).sentence.endswith("1 metric is better.")
+
+
 def test_nothing_that_keeps_a_run_from_passing_is_left_out():
     for make in dossiers.ALL.values():
         found = make()
@@ -352,3 +366,22 @@ def test_names_of_any_length_stay_in_their_column():
         words = [element.text or "" for element in ElementTree.fromstring(text).iter("text")]
         assert max(map(len, words)) < 60
     assert long[:300] in forest.sheet.rows[0][0]
+
+
+def test_a_folder_of_a_run_that_was_killed_while_it_drew_is_still_the_gates(tmp_path, monkeypatch):
+    written = []
+
+    def killed(content, path, **how):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        write(content, path, **how)
+        written.append(path)
+
+    monkeypatch.setattr(gallery, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(dossiers.green(), tmp_path)
+    assert [path.suffix for path in written] == [".md", ".svg"]
+    place = Gallery("--gate-plots", tmp_path)
+    place.check()
+    place.clear()
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from perf_gate.records.runfile import run_of, save_run
@@ -81,6 +83,23 @@ def test_a_page_that_cannot_be_written_in_the_end_is_no_pass(recorded: Suite) ->
     says(result, "the report was not written", "out.html")
 
 
+@pytest.mark.parametrize("lost", ["rows.json", "out.md"])
+def test_what_cannot_be_told_in_the_end_is_no_pass_anywhere(recorded: Suite, lost: str) -> None:
+    recorded.write("perf_tests/test_z.py", f"def test_z():\n    from pathlib import Path\n    Path('{lost}').mkdir()\n")
+    told = ("--gate-report=out.html", "--gate-rows=rows.json", "--gate-summary=out.md", "--gate-samples=out.json")
+    result = recorded.compare("--gate-exact", *told)
+    assert result.ret == CANNOT_JUDGE
+    says(
+        result, f"cannot judge: the report was not written: {recorded.path / lost}: cannot be written (Is a directory)"
+    )
+    assert word(recorded) == "Cannot judge"
+    assert (recorded.path / "out.json").exists()
+    if lost == "out.md":
+        assert json.loads((recorded.path / "rows.json").read_text())["status"] == CANNOT_JUDGE
+    else:
+        assert (recorded.path / "out.md").read_text().startswith("## ⚠️ perf gate: cannot judge: ")
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -116,6 +135,13 @@ def test_what_is_no_place_for_a_report_is_refused(suite: Suite, option: str, sai
     says(result, said, name, path)
     assert not suite.measured()
     assert (suite.path / "foreign.html").read_text() == '{"schema": 1, "rows": []}'
+
+
+def test_two_options_do_not_share_a_place(suite: Suite) -> None:
+    result = suite.try_here("--gate-samples=x.json", f"--gate-rows={suite.path / 'deep' / '..' / 'x.json'}")
+    assert result.ret == USAGE
+    says(result, "--gate-rows and --gate-samples both name", "x.json")
+    assert not suite.measured()
 
 
 def test_records_that_could_not_be_kept_are_not_made(suite: Suite) -> None:
@@ -182,6 +208,22 @@ def test_a_wrong_call_leaves_nothing_of_an_earlier_run(suite: Suite, wrong: list
     nothing_is_left(suite)
 
 
+def test_an_option_without_its_value_hides_none_of_the_others(suite: Suite) -> None:
+    older(suite)
+    assert (
+        suite.try_here(*(each for each in EVERYTHING if "rows" not in each), "perf_tests", "--gate-rows").ret == USAGE
+    )
+    (suite.path / "rows.json").unlink()
+    nothing_is_left(suite)
+
+
+def test_options_of_the_command_line_verb_are_none_of_pytest(suite: Suite) -> None:
+    older(suite)
+    assert suite.try_here("--out=out.html", "--plots=plots").ret == USAGE
+    assert (suite.path / "out.html").exists()
+    assert (suite.path / "plots" / "changes.png").exists()
+
+
 def test_what_is_asked_for_in_the_ini_file_is_no_exception(suite: Suite) -> None:
     older(suite)
     suite.write("pytest.ini", INI.replace("addopts = ", f"addopts = {' '.join(EVERYTHING)} "))
@@ -190,7 +232,17 @@ def test_what_is_asked_for_in_the_ini_file_is_no_exception(suite: Suite) -> None
 
 
 @pytest.mark.parametrize(
-    "call", [["--version", "--version"], ["--help"], ["--collect-only"]], ids=lambda call: call[-1]
+    "call",
+    [
+        ["--version", "--version"],
+        ["--help"],
+        ["--markers"],
+        ["--collect-only"],
+        ["--fixtures"],
+        ["--fixtures-per-test"],
+        ["--cache-show"],
+    ],
+    ids=lambda call: call[-1],
 )
 def test_who_only_asks_takes_nothing_away(suite: Suite, call: list[str]) -> None:
     older(suite)
