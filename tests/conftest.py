@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import gc
+import signal
+
+
+def pytest_configure() -> None:
+    """Let what the tests start be stopped by Ctrl-C, also where they themselves run in the background.
+
+    A shell makes background jobs ignore it, and their children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
