@@ -27,12 +27,17 @@ def checked(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:
     return parse
 
 
+def number(text: str) -> float:
+    """The number that `text` writes, not a number where it writes none: no comparison with that holds."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def parse_budget(text: str) -> float:
     """Seconds, finite and > 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
+    seconds = number(text)
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError("give a number of seconds > 0")
     return seconds
@@ -72,10 +77,7 @@ def parse_name(text: str) -> str:
 
 def parse_chance(text: str) -> float:
     """A chance, > 0 and < 0.5."""
-    try:
-        chance = float(text)
-    except ValueError:
-        chance = math.nan
+    chance = number(text)
     if not 0 < chance < 0.5:
         raise ValueError("give a chance > 0 and < 0.5, e.g. 0.001")
     return chance

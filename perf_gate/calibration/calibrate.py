@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,24 +122,16 @@ def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy:
         tallies=tallies,
         real=_replayed(runs, RecordHearing(policy, looks, section), options, slow),
         rivals=rivals,
-        limits=[
-            SPLITS.format(pool.workers),
-            PLANTED,
-            *([] if drawn == asked else [_too_few(pool.workers, drawn, asked)]),
-            *([MIXED] if len(sources) > 1 else []),
-            *(f"Left out: {source}: {why}." for source, why in pool.left_out.items()),
-        ],
+        limits=[SPLITS.format(pool.workers), *([] if drawn == asked else [_too_few(pool.workers, drawn, asked)])],
     )
-    return _completed(report, family, options)
+    return _completed(report, family, options, sources, pool.left_out)
 
 
 def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
     runs = _runs(options, ())
     if not runs.honest:
         raise CalibrationError("no run with the same code on both sides was given: add some without --plant")
-    pairs = gather_pairs(
-        {name: (each.measurements, each.base.measurements) for name, each in runs.honest.items() if each.base}
-    )
+    pairs = gather_pairs({name: (each.measurements, each.beside) for name, each in runs.honest.items()})
     family = Family.beside_base(pairs, policy)
     if pairs.now.workers < 2 * looks[-1]:
         raise CalibrationError(
@@ -168,18 +160,19 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
         rows=family.rows,
         tallies=tallies,
         real=_replayed(runs, PairedHearing(policy, looks), options, slow),
-        limits=[
-            DRAWS.format(pairs.now.workers),
-            PLANTED,
-            *([MIXED] if len(runs.honest) > 1 else []),
-            *(f"Left out: {source}: {why}." for source, why in pairs.left_out.items()),
-        ],
+        limits=[DRAWS.format(pairs.now.workers)],
     )
-    return _completed(report, family, options)
+    return _completed(report, family, options, runs.honest, pairs.left_out)
 
 
-def _completed(report: Report, family: Family, options: argparse.Namespace) -> Report:
-    """With the facts that every calibration has."""
+def _completed(
+    report: Report,
+    family: Family,
+    options: argparse.Namespace,
+    sources: Sized,
+    left_out: Mapping[str, str],
+) -> Report:
+    """With the facts and the limits that every calibration has."""
     facts = {
         "command": f"`{shlex.join(options.line)}`",
         "date": datetime.now(UTC).date().isoformat(),
@@ -189,7 +182,13 @@ def _completed(report: Report, family: Family, options: argparse.Namespace) -> R
         "slowed down": f"the seconds of the arm `{options.arm}`, in one of {report.slowed} scenarios (in turn) or in "
         "all",
     }
-    return replace(report, facts=facts)
+    limits = [
+        *report.limits,
+        PLANTED,
+        *([MIXED] if len(sources) > 1 else []),
+        *(f"Left out: {source}: {why}." for source, why in left_out.items()),
+    ]
+    return replace(report, facts=facts, limits=limits)
 
 
 def _too_few(workers: int, drawn: Split, asked: Split) -> str:

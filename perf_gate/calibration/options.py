@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from perf_gate.measuring.plant import parse_plant
 from perf_gate.records.obstacle import obstacle, obstacle_below
 from perf_gate.session.allowance import parse_allowance
 from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS, RECORD_WORKERS
-from perf_gate.value import checked, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
+from perf_gate.value import checked, number, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
 
 
 def add_verb(verbs: Any) -> Any:
@@ -98,10 +97,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
 
 def parse_slowdowns(text: str) -> tuple[float, ...]:
     """Percentages, comma-separated, as ascending shares. Raises ValueError."""
-    try:
-        shares = sorted({float(part) / 100 for part in text.split(",")})
-    except ValueError:
-        shares = [math.nan]
+    shares = sorted({number(part) / 100 for part in text.split(",")})
     if not all(0 < share <= 9 for share in shares):
         raise ValueError("give percentages > 0, e.g. 2,5,10")
     return tuple(shares)

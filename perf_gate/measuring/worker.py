@@ -156,7 +156,6 @@ class Stage:
         # What lives now lives until the end: frozen, it costs the collections between the rounds nothing.
         gc.collect()
         gc.freeze()
-        gc.enable()
         return {"cost": cost}
 
     def count(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,9 +291,6 @@ def serve(channel: Channel, parent: int) -> None:
     # Ctrl-C reaches the whole foreground process group; the parent decides, and takes its workers down
     # itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Half a million objects of libraries come to life here and stay: looking for garbage among them is a fifth of the
-    # time that a worker takes to start. Opening a scenario ends this.
-    gc.disable()
     os.dup2(2, 1)  # what a scenario prints goes where its errors go, never into the terminal
     for answer in answers(channel):
         channel.send(answer)

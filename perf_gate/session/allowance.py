@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from perf_gate.measuring.evidence import Task
 from perf_gate.metric import Metric, Sampled
 from perf_gate.records.record import files, load
 from perf_gate.records.section import RecordError
+from perf_gate.value import number
 
 INI = "gate_allowance"
 AGAINST_INI = "gate_against_allowance"
@@ -25,10 +25,7 @@ NARROWING = ("lf", "ignore", "ignore_glob")
 def parse_allowance(line: str) -> tuple[str, float]:
     """A line "metric name = 0.02": relative change for the worse that is nobody's business."""
     name, equals, text = (part.strip() for part in line.rpartition("="))
-    try:
-        allowance = float(text)
-    except ValueError:
-        allowance = math.nan
+    allowance = number(text)
     if not (name and equals and 0 < allowance < 1):
         raise ValueError("give lines like 'reuse efficiency = 0.02', with a number > 0 and < 1")
     return name, allowance

@@ -54,10 +54,12 @@ def test_a_slower_hit_and_one_copy_more_are_regressions(versioned: Project) -> N
 
 def test_the_samples_of_both_sides_are_kept(versioned: Project) -> None:
     write_engine(versioned.path, slower=1.2)
+    first, second = versioned.git("rev-parse", "HEAD"), versioned.commit("slower")
     file = versioned.path / "tmp" / "pairs.json"
-    assert versioned.against(f"--gate-samples={file}").ret == 1
+    assert versioned.against(f"--gate-samples={file}", base="HEAD~1").ret == 1
     run = load_run(file)
     assert run.base is not None
+    assert (run.section.provenance.commit, run.base.provenance.commit) == (second, first)
     assert [each.scenario for each in run.base.measurements] == [each.scenario for each in run.section.measurements]
     ours, theirs = (next(each for each in side.measurements if each.seconds) for side in (run.section, run.base))
     assert ours.names == theirs.names
@@ -102,9 +104,14 @@ def test_another_interpreter_can_run_the_base(versioned: Project) -> None:
     python = versioned.path / "tmp" / "python"
     python.write_text(f'#!/bin/sh\necho base >>{versioned.path / "tmp" / "started"}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    result = versioned.against("--gate-exact", f"--gate-against-python={python}")
+    file = versioned.path / "tmp" / "pairs.json"
+    result = versioned.against("--gate-exact", f"--gate-against-python={python}", f"--gate-samples={file}")
     assert result.ret == 0, result.stdout.str()
     assert (versioned.path / "tmp" / "started").exists()
+    base = load_run(file).base
+    assert base is not None
+    # What is installed there is not known, and must not be told as what is installed here.
+    assert base.provenance.versions == {"interpreter": str(python)}
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,13 @@ def test_a_run_without_samples_ends_the_loop_with_what_it_said(loop: Loop) -> No
     assert len(calls()) == 4
 
 
+def test_a_run_of_the_wrong_kind_ends_the_loop_at_once(loop: Loop) -> None:
+    """A forgotten --gate-against is found after one run, not after twenty."""
+    with pytest.raises(CalibrationError, match="run 1 left no samples with a base beside them"):
+        replace(loop, paired=True).run(print)
+    assert len(calls()) == 1
+
+
 def test_a_command_that_does_not_exist_is_named(loop: Loop) -> None:
     with pytest.raises(CalibrationError, match="'no-such-command' cannot be run"):
         replace(loop, command=("no-such-command",)).run(print)

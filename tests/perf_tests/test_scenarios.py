@@ -10,7 +10,7 @@ from perf_tests.engine import Completion
 from perf_tests.model import SMOLLM2, ModelUnavailable, kv_bytes_per_token, load, require
 from perf_tests.profile import FLOOR, PREFIXES, PROFILES, QUICK, SUFFIXES, profile_of
 from perf_tests.prompts import Prompts
-from perf_tests.scenarios.lookup import Lookup
+from perf_tests.scenarios.lookup import _NAMESPACE, Lookup
 from perf_tests.scenarios.premise import require_agreement, require_reused
 from perf_tests.scenarios.tpot import Tpot
 from perf_tests.scenarios.ttft import FirstHit, Ttft
@@ -131,3 +131,15 @@ def test_an_unknown_model_says_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_kv_bytes_by_formula(model: str, nbytes: int) -> None:
     assert kv_bytes_per_token(model) == nbytes
+
+
+def test_a_match_among_many_walks_along_as_many_nodes_as_one_alone() -> None:
+    """What the ratio of their times shows is then the number of entries alone, and not the shape of the tree."""
+    scenario = Lookup(200, 50)
+    scenario.open()
+    asked, trees = scenario._opened()
+    found = {arm: tree.match(_NAMESPACE, asked) for arm, tree in trees.items()}
+    assert {match.length for match in found.values()} == {200}
+    assert len({match.visited for match in found.values()}) == 1
+    assert len(asked) == 201  # every prompt has a token that is not stored
+    scenario.close()
