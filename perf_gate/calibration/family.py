@@ -12,7 +12,7 @@ from scipy import special
 
 from perf_gate.calibration.pool import Pairs, Pool
 from perf_gate.judging import estimate
-from perf_gate.judging.contest import Contest, allowance_beside, beside, contest, kinds
+from perf_gate.judging.contest import Contest, beside, bounds_beside, contest, distance, kinds
 from perf_gate.judging.decision import Flags, holm_levels
 from perf_gate.judging.estimate import Contrast, Floats
 from perf_gate.judging.policy import Policy
@@ -95,7 +95,7 @@ class Family:
     def beside_base(cls, pairs: Pairs, policy: Policy) -> Family:
         """What is drawn is pairs."""
         contests = [
-            beside(metric, now, base, share=policy.paired_share)
+            beside(metric, now, base, policy)
             for now, base in zip(pairs.now.measurements, pairs.base.measurements, strict=True)
             for metric in now.metrics
             if isinstance(metric, Sampled)
@@ -131,20 +131,22 @@ class Family:
                 contrasts.append(self._contrast(_mean(ours), _mean(theirs), [kind[0].sign]))
                 pooled = np.maximum(self.policy.pooled_share * _mean(limit), _mean(floor))
                 limits.append(pooled)
-                resolutions.append(pooled + self.policy.pooled_share * _mean(resolution - limit))
+                reach = self.policy.pooled_reach(paired=self._paired)
+                resolutions.append(pooled + reach * _mean(resolution - limit))
         joined = estimate.join(contrasts)
         doubt = np.asarray(-special.stdtrit(joined.df, self.policy.doubt), dtype=np.float64)
         return Stand(joined, np.concatenate(limits, axis=-1), np.concatenate(resolutions, axis=-1), doubt)
 
     def _bounds(self, kind: Sequence[Contest], floor: Floats) -> tuple[Floats, Floats]:
         """Allowance and resolution of each line, (runs, lines), as perf_gate.judging.contest grants them."""
-        distance = np.array([_distance(each) for each in kind])
-        if not self._paired:
-            limit = np.maximum([_allowance(each) for each in kind], floor)
-            return limit, limit + distance
-        granted = np.array([allowance_beside(each.metric, self.policy.paired_share) for each in kind])
-        wanted = np.maximum([np.log1p(each.metric.resolution) for each in kind], granted + distance)
-        return np.maximum(granted, floor), np.maximum(wanted, floor + distance)
+        metrics = [each.metric for each in kind]
+        if self._paired:
+            granted, apart = np.transpose([bounds_beside(metric, self.policy) for metric in metrics])
+        else:
+            granted = np.log1p([metric.allowance for metric in metrics])
+            apart = np.array(list(map(distance, metrics)))
+        limit = np.maximum(granted, floor)
+        return limit, limit + apart
 
     def _contrast(self, now: Floats, reference: Floats, signs: Sequence[float]) -> Contrast:
         if self._paired:
@@ -181,14 +183,6 @@ def effect_of(arm: str, metric: Sampled) -> float:
     """1 where the metric gets worse in proportion to the arm's seconds, -1 where it gets better, 0 without the arm."""
     sign = 1.0 if metric.better is Better.LOWER else -1.0
     return sign * ((metric.numerator == arm) - (metric.denominator == arm))
-
-
-def _allowance(each: Contest) -> float:
-    return float(np.log1p(each.metric.allowance))
-
-
-def _distance(each: Contest) -> float:
-    return float(np.log1p(each.metric.resolution) - np.log1p(each.metric.allowance))
 
 
 def _floors(kind: Sequence[Contest], before: Floats) -> Floats:

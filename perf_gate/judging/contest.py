@@ -57,28 +57,30 @@ class Contest:
         return len(self.now), len(self.reference)
 
 
-def beside(metric: Sampled, now: Measurement, base: Measurement, *, share: float) -> Contest:
+def beside(metric: Sampled, now: Measurement, base: Measurement, policy: Policy) -> Contest:
     """Set one metric of `now` against a base that was measured in the same run, pair by pair.
 
-    share: part of the metric's allowance that is granted where the metric names none of its own for this
-    (Sampled.beside). What has to be ruled out before it may pass stays the same.
+    Allowed is Policy.paired_share of the metric's allowance, unless the metric names one of its own for this
+    (Sampled.beside).
     """
-    allowance = allowance_beside(metric, share)
-    resolution = max(math.log1p(metric.resolution), allowance + _distance(metric))
+    allowance, apart = bounds_beside(metric, policy)
     ours, theirs = values(metric, now), values(metric, base)
     names = [name for name in ours if name in theirs]
     ours, theirs = ({name: side[name] for name in names} for side in (ours, theirs))
     floor = _floor(metric, math.exp(mean(theirs.values()))) if theirs else 0.0
-    allowed, needed = max(allowance, floor), max(resolution, floor + _distance(metric))
-    return Contest(now.scenario, metric, ours, theirs, allowed, needed, floor, paired=True)
+    allowed = max(allowance, floor)
+    return Contest(now.scenario, metric, ours, theirs, allowed, allowed + apart, floor, paired=True)
 
 
-def allowance_beside(metric: Sampled, share: float) -> float:
-    """What `beside` grants, on the log scale, before any floor."""
-    return share * math.log1p(metric.allowance) if metric.beside is None else math.log1p(metric.beside)
+def bounds_beside(metric: Sampled, policy: Policy) -> tuple[float, float]:
+    """What `beside` grants before any floor, and how far the resolution lies from that; on the log scale."""
+    own = metric.beside
+    allowance = policy.paired_share * math.log1p(metric.allowance) if own is None else math.log1p(own)
+    return allowance, policy.paired_reach * max(math.log1p(metric.resolution) - allowance, distance(metric))
 
 
-def _distance(metric: Sampled) -> float:
+def distance(metric: Sampled) -> float:
+    """How far the resolution of a metric lies from its allowance, on the log scale."""
     return math.log1p(metric.resolution) - math.log1p(metric.allowance)
 
 
@@ -100,7 +102,7 @@ def contest(
     before = math.exp(mean(theirs.values())) if theirs else math.inf
     floor = _floor(metric, before)
     allowed = max(math.log1p(allowance), floor)
-    return Contest(scenario, metric, ours, theirs, allowed, allowed + _distance(metric), floor, against)
+    return Contest(scenario, metric, ours, theirs, allowed, allowed + distance(metric), floor, against)
 
 
 def _floor(metric: Sampled, before: float) -> float:
@@ -164,7 +166,7 @@ def _pooled(part: Sequence[Contest], policy: Policy, scenario: str) -> Contest:
     first = part[0]
     floor = mean(each.floor for each in part)
     allowance = max(policy.pooled_share * mean(each.allowance for each in part), floor)
-    distance = policy.pooled_share * mean(each.resolution - each.allowance for each in part)
+    distance = policy.pooled_reach(paired=first.paired) * mean(each.resolution - each.allowance for each in part)
     return Contest(
         scenario,
         first.metric,

@@ -103,7 +103,7 @@ def judge_beside(
             if isinstance(metric, Exact):
                 rows.append(_exact(pair, metric, paired=True))
             elif sampled:
-                contests.append(beside(metric, pair.now, pair.reference, share=policy.paired_share))
+                contests.append(beside(metric, pair.now, pair.reference, policy))
             else:
                 why = "not timed: only exact metrics were asked for."
                 rows.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))

@@ -18,6 +18,9 @@ class Policy:
         scenarios scatters less than one of them, so it can be held to less.
     paired_share: allowance against a base in the same run, as a share of that against a record. What two sessions of
         the same code differ by is part of the latter, and does not exist within one run.
+    paired_reach: how many times farther than against a record the resolution of one scenario lies from its allowance.
+        A base is seen by few pairs, in a minute that many scenarios share: what slows down one of them alone is for the
+        record to find. What slows down all of them shows in the pooled row, of which as much is wanted as ever.
     """
 
     alpha: float = 0.001
@@ -26,6 +29,7 @@ class Policy:
     workers: int = 3
     pooled_share: float = 0.75
     paired_share: float = 0.5
+    paired_reach: float = 2.0
 
     def __post_init__(self) -> None:
         """Refuse promises that mean nothing."""
@@ -40,6 +44,12 @@ class Policy:
         for name in ("pooled_share", "paired_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"policy: {name} is > 0 and <= 1, not {getattr(self, name)!r}")
+        if not self.paired_reach >= 1:
+            raise ValueError(f"policy: paired_reach is >= 1, not {self.paired_reach!r}")
+
+    def pooled_reach(self, *, paired: bool) -> float:
+        """How far a pooled row's resolution lies from its allowance, as a share of its scenarios' mean distance."""
+        return self.pooled_share / (self.paired_reach if paired else 1.0)
 
     def level(self, look: int) -> float:
         """Alpha spent at `look` (1-based): shares 1 : 2 : ... : looks, which add up to alpha.

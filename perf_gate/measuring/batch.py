@@ -47,13 +47,13 @@ class Batch:
         self._ask_all(turns, "count", nothing, lambda evidence: lambda _, answer: evidence.count(answer["exact"]))
         self._ask_all(turns, "close", nothing, lambda _: lambda _, __: None)
 
-    def rounds(self, worker: Worker, case: Case, rounds: int) -> None:
-        """Let one worker do `rounds` rounds while the others wait."""
+    def rounds(self, worker: Worker, case: Case, rounds: int, *, settle: bool = True) -> None:
+        """Let one worker do `rounds` rounds while the others wait. settle: see Stage.rounds."""
         seat = worker.number if self.seat is None else self.seat
         self._alone(
             worker,
             case.of(worker.side),
-            partial(worker.ask, "rounds", name=case.task.name, rounds=rounds),
+            partial(worker.ask, "rounds", name=case.task.name, rounds=rounds, settle=settle),
             lambda _, answer: case.of(worker.side).visited(seat, answer["seconds"]),
         )
 

@@ -334,7 +334,7 @@ class Campaign:
                 estimate=estimate,
                 seconds=time.perf_counter() - began,
             )
-            batch.rounds(worker, case, stint)
+            batch.rounds(worker, case, stint, settle=not self._paired or settles(case))
 
     def _stints(self, batch: Batch, case: Case, rounds: int) -> Iterator[tuple[Worker, int]]:
         """Who measures next, and for how many rounds, until each worker of the batch has done `rounds`."""
@@ -360,12 +360,14 @@ class Campaign:
         workers = self._plan.looks[-1] * len(self._sides)
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
         waiting = sorted(self._timed(), key=lambda case: case.round_seconds)
-        # Each pass, and each stint of a pair, begins with a round that is not recorded.
+        # Each pass, and each stint of a pair of several rounds, begins with one that is not recorded.
         if not self._paired:
             left -= self._plan.passes * sum(case.round_seconds for case in waiting)
         for position, case in enumerate(waiting):
             share = left / (len(waiting) - position)
-            cost = max(case.round_seconds, 1e-6) * (1 + 1 / stint_of(case) if self._paired else 1)
+            cost = max(case.round_seconds, 1e-6)
+            if self._paired and settles(case):
+                cost *= 1 + 1 / stint_of(case)
             rounds = min(most, max(least, int(share / cost)))
             self._rounds[case.task.name] = rounds
             left -= rounds * cost
@@ -379,3 +381,8 @@ class Campaign:
 def stint_of(case: Case) -> int:
     """Rounds that one side of a pair does before the other one's turn."""
     return max(1, math.ceil(STINT_SECONDS / max(case.round_seconds, 1e-6)))
+
+
+def settles(case: Case) -> bool:
+    """Whether a stint begins with an unrecorded round. One that fills the stint by itself would double its price."""
+    return stint_of(case) > 1

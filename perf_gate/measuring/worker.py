@@ -171,15 +171,15 @@ class Stage:
         """Visit the arms for `rounds` rounds and return the seconds of each visit by arm, in order of
         time.
 
-        An unrecorded visit of each frequent arm comes first: what was done before has driven code and data out of the
-        processor's caches, and the arm that runs more code pays more for that.
+        Where request["settle"] asks for it, an unrecorded visit of each frequent arm comes first: what was done before
+        has driven code and data out of the processor's caches, and the arm that runs more code pays more for that.
         """
         opened = self.opened[request["name"]]
         seconds: dict[str, list[float]] = {arm: [] for arm in opened.scenario.arms}
         gc.collect()
         gc.disable()
         try:
-            for arm in opened.frequent:
+            for arm in opened.frequent if request["settle"] else ():
                 opened.where = f" (arm {arm}, before round {opened.rounds + 1})"
                 opened.visit(arm)
             for _ in range(request["rounds"]):

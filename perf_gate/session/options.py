@@ -25,8 +25,11 @@ COMPARE_WORKERS = (8, 10)
 # A record is made rarely and compared with often: it may take longer.
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
-# Pairs: as many on each side.
-AGAINST_WORKERS = (6, 8)
+# Pairs: as many on each side. One look: starting a pair takes as long as what it measures, and rounds for pairs that
+# may never come would be missed by those that do.
+AGAINST_WORKERS = (6, 6)
+# Fewer at the least, so that a dear scenario (TPOT) leaves time to the others.
+AGAINST_ROUNDS = (4, 150)
 AGAINST_BUDGET = 210.0
 
 

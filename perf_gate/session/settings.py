@@ -22,6 +22,7 @@ from perf_gate.records.provenance import Provenance
 from perf_gate.session import allowance
 from perf_gate.session.options import (
     AGAINST_BUDGET,
+    AGAINST_ROUNDS,
     AGAINST_WORKERS,
     COMPARE_BUDGET,
     COMPARE_WORKERS,
@@ -137,6 +138,7 @@ def settings(config: pytest.Config) -> Settings:
         plan=Plan(
             budget=option("gate_budget") or usual_budget,
             looks=looks,
+            rounds=AGAINST_ROUNDS if paired else Plan.rounds,
             seed=option("gate_seed"),
             exact=exact,
             # What differs from a record is red either way; that it does not vary is shown when the record is made.

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perf_gate.judging.contest import beside, pool
 from perf_gate.judging.judge import Policy, judge, judge_beside, undecided
 from perf_gate.metric import Exact, Sampled
 from perf_gate.verdict import Exit, Verdict, exit_status
@@ -39,6 +40,10 @@ def sides(seed=0, *, slower=1.0, drift=0.0, noise=0.01, pairs=PAIRS, shorts=SHOR
             each.append(replace(plain, seconds=seconds, **changes))
         both.append(each)
     return both
+
+
+def scaled(workers, factor):
+    return tuple(tuple(value * factor for value in visits) for visits in workers)
 
 
 def rows_of(rows, metric="reuse efficiency"):
@@ -161,6 +166,31 @@ def test_noise_is_inconclusive_and_asks_for_no_record():
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "record" not in found.why
     assert undecided(rows) == set(map(name, SHORT))
+
+
+def test_one_scenario_is_resolved_as_far_as_the_policy_reaches_and_their_mean_as_sharply_as_against_a_record():
+    now, base = sides(14, noise=0.001)
+    bounds = {}
+    for reach in (1.0, 2.0, 3.0):
+        policy = Policy(paired_reach=reach)
+        pair = [beside(ROUGH, ours, theirs, policy) for ours, theirs in zip(now, base, strict=True)]
+        (pooled,) = pool(pair, policy)
+        bounds[reach] = (pair[0].resolution - pair[0].allowance, pooled.resolution, pair[0].allowance)
+    apart, pooled, allowance = bounds[1.0]
+    assert allowance == pytest.approx(0.5 * math.log1p(0.02))
+    assert apart == pytest.approx(math.log1p(0.06) - allowance)
+    assert pooled == pytest.approx(0.75 * math.log1p(0.06))
+    for reach in (2.0, 3.0):
+        assert bounds[reach] == pytest.approx((reach * apart, pooled, allowance))
+
+
+@pytest.mark.parametrize("slower", [1.04, 1.15])
+def test_a_pass_rules_out_what_lies_beyond_the_resolution_only(slower):
+    """4 % and 15 % in one scenario, with noise in which nothing is red: the resolution is 6 %, reached out to 11 %."""
+    now, base = sides(16, noise=0.012, pairs=6, shorts=("p50",))
+    slowed = [replace(each, seconds={**each.seconds, "warm": scaled(each.seconds["warm"], slower)}) for each in now]
+    found = rows_of(judge_beside(slowed, base, policy=Policy(alpha=1e-9)))[name("p50")]
+    assert found.verdict is (Verdict.PASS if slower < 1.1 else Verdict.INCONCLUSIVE)
 
 
 def test_a_scenario_on_one_side_only_is_a_mistake():

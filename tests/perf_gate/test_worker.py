@@ -24,10 +24,14 @@ def opened(module: ModuleType, *, warmups: int = 0, **fields: object) -> tuple[S
         gc.unfreeze()
 
 
+def ask_rounds(stage: Stage, rounds: int, *, settle: bool = True) -> dict[str, Any]:
+    return stage.answer({"ask": "rounds", "name": "a", "rounds": rounds, "settle": settle})
+
+
 def test_rounds_are_visits_by_arm(synthetic: ModuleType) -> None:
     stage, answer = opened(synthetic, size=3)
     assert answer == {"ok": True, "cost": {}}
-    seconds = stage.answer({"ask": "rounds", "name": "a", "rounds": 6})["seconds"]
+    seconds = ask_rounds(stage, 6)["seconds"]
     assert {arm: len(values) for arm, values in seconds.items()} == {"cold": 3, "warm": 6, "floor": 6}
     assert gc.isenabled()
 
@@ -41,7 +45,7 @@ def test_the_collector_rests_during_visits(synthetic: ModuleType, monkeypatch: p
 
     monkeypatch.setattr(synthetic.Synthetic, "visit", visit)
     stage, _ = opened(synthetic)
-    stage.answer({"ask": "rounds", "name": "a", "rounds": 2})
+    ask_rounds(stage, 2)
     assert seen == [False] * (2 + 5)
     assert gc.isenabled()
 
@@ -60,10 +64,13 @@ def test_a_pass_begins_with_a_visit_of_each_frequent_arm_that_is_not_recorded(
     stage, _ = opened(synthetic)
     for _ in range(2):
         del visited[:]
-        seconds = stage.answer({"ask": "rounds", "name": "a", "rounds": 4})["seconds"]
+        seconds = ask_rounds(stage, 4)["seconds"]
         assert visited[:2] == ["warm", "floor"]
         recorded = sorted(value for values in seconds.values() for value in values)
         assert recorded == list(map(float, range(3, 3 + 2 * 4 + 2)))
+    del visited[:]
+    ask_rounds(stage, 4, settle=False)
+    assert len(visited) == 2 * 4 + 2  # only what is recorded
 
 
 def test_a_rare_arm_is_warmed_up_once(synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +98,7 @@ def test_counts_are_plain_numbers(synthetic: ModuleType) -> None:
 )
 def test_a_failing_visit_comes_back_as_data(synthetic: ModuleType, how: str, kind: str, message: str) -> None:
     stage, _ = opened(synthetic, how=how)
-    answer = stage.answer({"ask": "rounds", "name": "a", "rounds": 1})
+    answer = ask_rounds(stage, 1)
     assert (answer["ok"], answer["kind"]) == (False, kind)
     assert message in answer["message"]
     assert "(arm " in answer["message"]
