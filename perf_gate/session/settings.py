@@ -230,6 +230,10 @@ def _refuse_bad_places(found: Settings) -> None:
             raise pytest.UsageError(
                 f"{other} and {target.option} both name {target.path}, so one would replace the other: name two places"
             )
+        if (plots := found.publication.plots) is not None and plots.resolve() in target.path.resolve().parents:
+            raise pytest.UsageError(
+                f"{target.option}={target.path} would lie among what --gate-plots={plots} writes: choose another place"
+            )
         if target.path.resolve().is_relative_to(found.baselines.resolve()):
             raise pytest.UsageError(f"{target.option}={target.path} would lie among the records: choose another folder")
         try:

@@ -144,6 +144,14 @@ def test_two_options_do_not_share_a_place(suite: Suite) -> None:
     assert not suite.measured()
 
 
+@pytest.mark.parametrize("other", ["--gate-summary=plots/summary.md", "--gate-rows=plots/../plots/deep/rows.json"])
+def test_the_folder_of_plots_holds_nothing_else(suite: Suite, other: str) -> None:
+    result = suite.try_here("--gate-plots=plots", other)
+    assert result.ret == USAGE
+    says(result, other.partition("=")[0], "would lie among what --gate-plots=", "choose another place")
+    assert not suite.measured()
+
+
 def test_records_that_could_not_be_kept_are_not_made(suite: Suite) -> None:
     suite.write("baselines", "no folder")
     result = suite.try_here("perf_tests", "--gate-record=x")
