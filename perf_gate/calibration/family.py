@@ -12,7 +12,7 @@ from scipy import special
 
 from perf_gate.calibration.pool import Pairs, Pool
 from perf_gate.judging import estimate
-from perf_gate.judging.contest import Contest, beside, bounds_beside, contest, distance, kinds
+from perf_gate.judging.contest import Contest, beside, bounds_beside, contest, distance, kinds, shares
 from perf_gate.judging.decision import Flags, holm_levels
 from perf_gate.judging.estimate import Contrast, Floats
 from perf_gate.judging.policy import Policy
@@ -108,11 +108,9 @@ class Family:
         return len(self.lines) + sum(len(kind) > 1 for kind in self._kinds)
 
     def _shares(self) -> Floats | None:
-        """What each row starts with of the promised alarms, as perf_gate.judging.judge weighs those of a paired run."""
-        pooled = np.concatenate([[False] * len(kind) + [True] * (len(kind) > 1) for kind in self._kinds])
-        if pooled.all() or not pooled.any():
-            return None
-        return np.where(pooled, (~pooled).sum() / pooled.sum(), 1.0)
+        pooled = [own for kind in self._kinds for own in [False] * len(kind) + [True] * (len(kind) > 1)]
+        metrics = [each.metric for kind in self._kinds for each in [*kind, *kind[:1]][: len(kind) + (len(kind) > 1)]]
+        return shares(pooled, metrics, self.policy)
 
     def stand(self, now: Floats, reference: Floats) -> Stand:
         """Weigh runs. now, reference: (runs, lines, workers) log values."""

@@ -210,3 +210,17 @@ def _common(scenarios: Sequence[Mapping[str, float]]) -> Floats:
     shared = set(scenarios[0]).intersection(*scenarios[1:])
     columns = sorted(tuple(each[name] for each in scenarios) for name in shared)
     return np.array(columns, dtype=np.float64).reshape(len(columns), len(scenarios)).T
+
+
+def shares(pooled: Sequence[bool], metrics: Sequence[Sampled], policy: Policy) -> Floats | None:
+    """What each row of a paired run starts with of the promised alarms, all together 1; None: every row alike.
+
+    pooled: which rows are; metrics: of each row. A base is seen by few pairs, and what few pairs have to show for a
+    small level is much. A change of the hit path is expected in the pooled rows, and there in the one first of which
+    least is allowed: they share Policy.pooled_alarms in inverse proportion to their allowances, the others the rest.
+    """
+    if all(pooled) or not any(pooled):
+        return None
+    among = np.array([1 / metric.allowance if own else 0.0 for own, metric in zip(pooled, metrics, strict=True)])
+    alone = (1 - policy.pooled_alarms) / list(pooled).count(False)
+    return np.where(pooled, policy.pooled_alarms * among / among.sum(), alone)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_gate.judging import estimate, inventory, reason
-from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, contrasts, kinds, mean, pool
+from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, contrasts, kinds, mean, pool, shares
 from perf_gate.judging.decision import Decision, decide
 from perf_gate.judging.inventory import RECORD, Pair
 from perf_gate.judging.policy import Policy
@@ -251,30 +251,19 @@ def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list
     if not judged:
         return rows
     contrast = estimate.join(parts)
+    pooled = [each.scenario.startswith(POOLED_PREFIX) for each in judged]
+    paired = any(each.paired for each in judged)
     decision = decide(
         contrast,
         [each.allowance for each in judged],
         [each.resolution for each in judged],
         alpha=level,
         doubt=policy.doubt,
-        weights=_weights(judged),
+        weights=shares(pooled, [each.metric for each in judged], policy) if paired else None,
     )
     return rows + [
         _row(each, decision, index, float(contrast.change[index]), policy) for index, each in enumerate(judged)
     ]
-
-
-def _weights(judged: Sequence[Contest]) -> list[float] | None:
-    """Half of alpha for the pooled rows of a paired run, half for the others; None: every row alike.
-
-    A base is seen by few pairs, and what few pairs have to show for a small level is much. A slowdown of the whole hit
-    path is expected in the pooled rows, which are fewer.
-    """
-    pooled = [each.scenario.startswith(POOLED_PREFIX) for each in judged]
-    if not any(each.paired for each in judged) or all(pooled) or not any(pooled):
-        return None
-    share = pooled.count(False) / pooled.count(True)
-    return [share if each else 1.0 for each in pooled]
 
 
 def _too_few(each: Contest, policy: Policy) -> Row:

@@ -18,6 +18,7 @@ class Policy:
         scenarios scatters less than one of them, so it can be held to less.
     paired_share: allowance against a base in the same run, as a share of that against a record. What two sessions of
         the same code differ by is part of the latter, and does not exist within one run.
+    pooled_alarms: share of alpha that the pooled rows of a paired run have to themselves.
     paired_reach: how many times farther than against a record the resolution of one scenario lies from its allowance.
         A base is seen by few pairs, in a minute that many scenarios share: what slows down one of them alone is for the
         record to find. What slows down all of them shows in the pooled row, of which as much is wanted as ever.
@@ -29,7 +30,8 @@ class Policy:
     workers: int = 3
     pooled_share: float = 0.75
     paired_share: float = 0.5
-    paired_reach: float = 2.0
+    pooled_alarms: float = 0.8
+    paired_reach: float = 3.0
 
     def __post_init__(self) -> None:
         """Refuse promises that mean nothing."""
@@ -44,6 +46,8 @@ class Policy:
         for name in ("pooled_share", "paired_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"policy: {name} is > 0 and <= 1, not {getattr(self, name)!r}")
+        if not 0 < self.pooled_alarms < 1:
+            raise ValueError(f"policy: pooled_alarms is > 0 and < 1, not {self.pooled_alarms!r}")
         if not self.paired_reach >= 1:
             raise ValueError(f"policy: paired_reach is >= 1, not {self.paired_reach!r}")
 

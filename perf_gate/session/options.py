@@ -30,7 +30,7 @@ COMPARE_BUDGET = 180.0
 AGAINST_WORKERS = (6, 6)
 # Fewer at the least, so that a dear scenario (TPOT) leaves time to the others.
 AGAINST_ROUNDS = (4, 150)
-AGAINST_BUDGET = 210.0
+AGAINST_BUDGET = 220.0
 
 
 def looks_between(least: int, most: int) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter
 from typing import ClassVar
 
@@ -86,8 +87,8 @@ class Lookup(Scenario):
         random = np.random.default_rng(self.entries)
         stored = random.integers(0, _TOKENS, self.prompt)
         others = [random.integers(0, _TOKENS, 64) for _ in range(self.entries)]
-        longer = [np.concatenate([stored, other]) for other in others[::2]]
-        alone, many = _tree([stored]), _tree([stored, *longer, *others[1::2]])
+        longer = (np.concatenate([stored, other]) for other in others[::2])
+        alone, many = _tree([stored]), _tree(chain([stored], longer, others[1::2]))
         asked = np.append(stored, _TOKENS)
         object.__setattr__(self, "_state", (asked, {"alone": alone, "among many": many}))
 
@@ -123,7 +124,7 @@ class Lookup(Scenario):
         return state
 
 
-def _tree(entries: list[Tokens]) -> RadixTree[_Weightless]:
+def _tree(entries: Iterable[Tokens]) -> RadixTree[_Weightless]:
     tree: RadixTree[_Weightless] = RadixTree()
     for entry in entries:
         tree.insert(_NAMESPACE, entry, lambda _start, _stop: _Weightless())

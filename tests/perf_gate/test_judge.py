@@ -394,6 +394,8 @@ def test_looks_are_paid_for_and_none_is_free():
         {"workers": 2},
         {"pooled_share": 0},
         {"pooled_share": 1.1},
+        {"pooled_alarms": 0},
+        {"pooled_alarms": 1},
         {"paired_reach": 0.9},
         {"paired_reach": math.nan},
     ],
