@@ -108,8 +108,12 @@ class Family:
         return len(self.lines) + sum(len(kind) > 1 for kind in self._kinds)
 
     def _shares(self) -> Floats | None:
-        pooled = [own for kind in self._kinds for own in [False] * len(kind) + [True] * (len(kind) > 1)]
-        metrics = [each.metric for kind in self._kinds for each in [*kind, *kind[:1]][: len(kind) + (len(kind) > 1)]]
+        pooled: list[bool] = []
+        metrics: list[Sampled] = []
+        for kind in self._kinds:
+            together = kind[:1] if len(kind) > 1 else []  # the pooled row is of the same metric
+            pooled += [False] * len(kind) + [True] * len(together)
+            metrics += [each.metric for each in (*kind, *together)]
         return shares(pooled, metrics, self.policy)
 
     def stand(self, now: Floats, reference: Floats) -> Stand:

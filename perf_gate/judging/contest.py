@@ -222,5 +222,5 @@ def shares(pooled: Sequence[bool], metrics: Sequence[Sampled], policy: Policy) -
     if all(pooled) or not any(pooled):
         return None
     among = np.array([1 / metric.allowance if own else 0.0 for own, metric in zip(pooled, metrics, strict=True)])
-    alone = (1 - policy.pooled_alarms) / list(pooled).count(False)
+    alone = (1 - policy.pooled_alarms) / pooled.count(False)
     return np.where(pooled, policy.pooled_alarms * among / among.sum(), alone)
