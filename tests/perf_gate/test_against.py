@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from perf_gate.records.runfile import load_run
+from perf_gate.session.settings import settings
 from tests.perf_gate.engines import write_engine
 from tests.perf_gate.test_branches import everything
 from tests.perf_gate.versioned import CANNOT_JUDGE, INI, QUIET, SUITE, USAGE, Project, says
@@ -160,6 +161,16 @@ def test_a_path_narrows_what_is_asked_for(versioned: Project) -> None:
     path = "perf_tests/test_hit.py::test_hit[size1]"
     result = versioned.pytester.runpytest_subprocess(*QUIET, path, "--gate-exact", "--gate-against=HEAD")
     assert result.ret == 0, result.stdout.str()
+
+
+def test_a_paired_run_has_one_look_and_lets_dear_scenarios_be_brief(versioned: Project) -> None:
+    usual, paired = (
+        settings(versioned.pytester.parseconfig("-c", str(versioned.path / "pytest.ini"), "perf_tests", option)).plan
+        for option in ("--benchmark-compare", "--gate-against=HEAD")
+    )
+    assert paired.looks == (6,)
+    assert paired.rounds[0] < usual.rounds[0]
+    assert len(usual.looks) > 1
 
 
 def test_a_skipped_test_is_red(versioned: Project) -> None:
