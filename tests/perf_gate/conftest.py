@@ -12,7 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.perf_gate.suite import ROOT, Suite
+from tests.perf_gate.checkout import ROOT
+from tests.perf_gate.suite import Suite
 from tests.perf_gate.versioned import Project
 
 HERE = Path(__file__).parent

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.perf_gate.checkout import CANNOT_JUDGE, ROOT, USAGE
 from tests.perf_gate.engines import write_engine
-from tests.perf_gate.versioned import CANNOT_JUDGE, ROOT, USAGE, Project
+from tests.perf_gate.versioned import Project
 
 ACTION = ROOT / ".github" / "actions" / "perf-gate" / "action.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -15,9 +15,10 @@ import pytest
 
 from perf_gate.records.runfile import load_run
 from perf_gate.session.settings import settings
+from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET, USAGE, says
 from tests.perf_gate.engines import write_engine
 from tests.perf_gate.test_branches import everything
-from tests.perf_gate.versioned import CANNOT_JUDGE, INI, QUIET, SUITE, USAGE, Project, says
+from tests.perf_gate.versioned import INI, SUITE, Project
 
 
 def test_the_same_code_is_green_and_leaves_nothing_behind(versioned: Project) -> None:
@@ -89,7 +90,7 @@ def test_without_a_value_it_is_the_merge_base(versioned: Project) -> None:
     write_engine(versioned.path, copies=9)
     versioned.commit("main went on")
     versioned.git("switch", "-q", "work")
-    result = versioned.run("--gate-exact", "--gate-against")
+    result = versioned.measure("--gate-exact", "--gate-against")
     assert result.ret == 1
     says(result, "(first), the merge base with main", "copies went from 3 to 4")
 
@@ -203,7 +204,7 @@ def test_allowances_for_this_can_be_given_by_ini_and_marker(versioned: Project) 
     ],
 )
 def test_a_bad_call_is_named(versioned: Project, arguments: list[str], words: str) -> None:
-    result = versioned.try_here(*arguments)
+    result = versioned.measure(*arguments)
     assert result.ret == USAGE
     says(result, words)
 
@@ -218,10 +219,10 @@ def test_a_bad_call_is_named(versioned: Project, arguments: list[str], words: st
 )
 def test_a_subject_that_is_not_there_is_named(versioned: Project, line: str, words: str) -> None:
     versioned.write("pytest.ini", INI.replace("gate_subject = engine", line))
-    result = versioned.try_here("--gate-against=HEAD")
+    result = versioned.measure("--gate-against=HEAD")
     assert result.ret == USAGE
     says(result, words)
-    assert versioned.try_here("--collect-only").ret == 0
+    assert versioned.measure("--collect-only").ret == 0
 
 
 def test_ctrl_c_takes_the_base_away(versioned: Project) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from perf_gate.session.allowance import parse_allowance
-from tests.perf_gate.suite import INI, MEMORY, SUITE, USAGE, Suite, says
+from tests.perf_gate.checkout import USAGE, says
+from tests.perf_gate.suite import INI, MEMORY, SUITE, Suite
 
 TYPO = INI + "gate_allowance = reuse eficiency = 0.6\n"
 LINE = "ini value gate_allowance: no scenario has a sampled metric"
 
 
 def collect(suite: Suite, *arguments: str) -> pytest.RunResult:
-    return suite.try_here("--collect-only", "-q", *arguments)
+    return suite.run("--collect-only", "-q", *arguments)
 
 
 def test_a_misspelt_metric_is_named_with_what_may_be_meant(suite: Suite) -> None:

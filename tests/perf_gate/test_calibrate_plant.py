@@ -19,8 +19,9 @@ from perf_gate.measuring.worker import Opened, Stage, spin
 from perf_gate.records.record import RecordError, load, save
 from perf_gate.records.runfile import Terms, load_run, run_of, save_run
 from tests.perf_gate import samples
+from tests.perf_gate.checkout import CANNOT_JUDGE, ROOT, USAGE, says
 from tests.perf_gate.samples import measurement
-from tests.perf_gate.test_plugin import CANNOT_JUDGE, ROOT, SUITE, USAGE, Suite, says
+from tests.perf_gate.suite import SUITE, Suite
 
 QUICK = Plan(looks=(2,), rounds=(6, 6), passes=2, warmups=1)
 
@@ -228,13 +229,13 @@ def test_a_slowdown_of_no_arm_ends_red(suite: Suite) -> None:
     ],
 )
 def test_what_could_pass_for_a_measurement_is_a_usage_error(suite: Suite, options: list[str], words: str) -> None:
-    result = suite.try_here("perf_tests", *options)
+    result = suite.run("perf_tests", *options)
     assert result.ret == USAGE
     says(result, words)
     assert not suite.measured()
 
 
 def test_the_plant_is_not_offered_to_everybody(suite: Suite) -> None:
-    result = suite.try_here("--help")
+    result = suite.run("--help")
     says(result, "--gate-samples")
     assert "--gate-plant" not in result.stdout.str()

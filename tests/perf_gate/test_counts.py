@@ -10,7 +10,8 @@ import pytest
 
 from perf_gate.records.benchmark_json import shows_bytes
 from perf_gate.session.counts import pytest_benchmark_scale_unit
-from tests.perf_gate.suite import ROOT, Suite, says
+from tests.perf_gate.checkout import ROOT, says
+from tests.perf_gate.suite import Suite
 
 STORE = """
 from dataclasses import dataclass

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.perf_gate.suite import CANNOT_JUDGE, CONFTEST, INI, MEMORY, QUIET, ROOT, SUITE, USAGE, Suite, says
+from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET, ROOT, USAGE, says
+from tests.perf_gate.suite import CONFTEST, INI, MEMORY, SUITE, Suite
 
 # -------------------------------------------------------------------- a run
 
@@ -291,7 +292,7 @@ def test_stopping_early_loses_no_verdict(recorded: Suite) -> None:
 @pytest.mark.parametrize("verb", ["--benchmark-compare", "--gate-record=x"])
 @pytest.mark.filterwarnings("ignore:Can't compare")
 def test_contradictions_are_usage_errors(recorded: Suite, options: list[str], verb: str) -> None:
-    result = recorded.try_here("perf_tests", verb, *options)
+    result = recorded.run("perf_tests", verb, *options)
     assert result.ret == USAGE
     says(result, options[0], verb.partition("=")[0])
     assert not recorded.measured()
@@ -300,7 +301,7 @@ def test_contradictions_are_usage_errors(recorded: Suite, options: list[str], ve
 
 @pytest.mark.parametrize("option", ["--lf", "--stepwise", "--ignore=perf_tests/test_ttft.py", "--ignore-glob=*ttft*"])
 def test_what_hides_files_is_no_way_to_record(suite: Suite, option: str) -> None:
-    result = suite.try_here("perf_tests", "--gate-record=x", option)
+    result = suite.run("perf_tests", "--gate-record=x", option)
     assert result.ret == USAGE
     says(result, option.partition("=")[0], "--gate-record")
 
@@ -335,7 +336,7 @@ def test_an_option_that_swallows_the_path_is_a_usage_error(recorded: Suite) -> N
     result = recorded.run("--benchmark-compare", "perf_tests")
     assert result.ret == USAGE
     says(result, "pytest perf_tests --benchmark-compare")
-    assert recorded.try_here("--benchmark-compare", "perf_tests/test_tttf.py").ret == USAGE
+    assert recorded.run("--benchmark-compare", "perf_tests/test_tttf.py").ret == USAGE
 
 
 def test_the_option_in_addopts_compares_or_is_red(recorded: Suite) -> None:
@@ -381,7 +382,7 @@ def test_a_renamed_id_is_red(recorded: Suite) -> None:
 )
 def test_wrong_scenarios_are_usage_errors(suite: Suite, wrong: str, words: str) -> None:
     suite.write("perf_tests/test_ttft.py", SUITE.replace("lambda config: [Synthetic(1), Synthetic(2)]", wrong))
-    result = suite.try_here("perf_tests")
+    result = suite.run("perf_tests")
     assert result.ret == USAGE
     says(result, words)
 
@@ -391,7 +392,7 @@ def test_a_second_parameter_that_makes_names_equal_is_a_usage_error(suite: Suite
         "\n@pytest", "\n@pytest.mark.parametrize('n', [1, 2])\n@pytest"
     )
     suite.write("perf_tests/test_ttft.py", twice)
-    result = suite.try_here("perf_tests")
+    result = suite.run("perf_tests")
     assert result.ret == USAGE
     says(result, "perf_tests/test_ttft.py::test_ttft[size1]", "occurs twice")
 
@@ -409,7 +410,7 @@ def test_a_second_parameter_that_makes_names_equal_is_a_usage_error(suite: Suite
     ],
 )
 def test_a_bad_option_is_named(suite: Suite, option: str, words: str) -> None:
-    result = suite.try_here("perf_tests", option)
+    result = suite.run("perf_tests", option)
     assert result.ret == USAGE
     says(result, option.partition("=")[0], words)
 
@@ -423,7 +424,7 @@ def test_a_bad_option_is_named(suite: Suite, option: str, words: str) -> None:
 )
 def test_a_bad_ini_value_is_named(suite: Suite, line: str, words: str) -> None:
     suite.write("pytest.ini", f"{INI}{line}\n")
-    result = suite.try_here("perf_tests")
+    result = suite.run("perf_tests")
     assert result.ret == USAGE
     says(result, words)
 
@@ -435,7 +436,7 @@ def test_a_bad_ini_value_is_named(suite: Suite, line: str, words: str) -> None:
 def test_a_bad_allowance_is_named(suite: Suite, mark: str, words: str) -> None:
     marked = SUITE.replace("\n@pytest", f"\n@pytest.mark.allowance({mark})\n@pytest")
     suite.write("perf_tests/test_ttft.py", marked)
-    result = suite.try_here("perf_tests")
+    result = suite.run("perf_tests")
     assert result.ret == USAGE
     says(result, words)
 

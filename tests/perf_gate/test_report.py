@@ -10,7 +10,7 @@ from perf_gate.metric import Better, Exact, Sampled
 from perf_gate.showing.markdown import HEADING, MOST_ROWS, as_markdown
 from perf_gate.showing.report import MOST_ANNOTATIONS, Place, Report, as_json, commands
 from perf_gate.verdict import Row, Verdict
-from tests.perf_gate.suite import ROOT
+from tests.perf_gate.checkout import ROOT
 
 COUNT = Exact("copies", "copies")
 TIMED = Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm")

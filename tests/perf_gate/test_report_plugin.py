@@ -10,8 +10,9 @@ from perf_gate.records.runfile import run_of, save_run
 from perf_gate.session.target import GENERATOR
 from perf_gate.showing.markdown import as_markdown
 from perf_gate.showing.report import Report, as_json
+from tests.perf_gate.checkout import CANNOT_JUDGE, USAGE, says
 from tests.perf_gate.samples import measurement, provenance
-from tests.perf_gate.suite import CANNOT_JUDGE, INI, USAGE, Suite, says
+from tests.perf_gate.suite import INI, Suite
 
 
 def page(suite: Suite) -> str:
@@ -129,7 +130,7 @@ def test_what_cannot_be_told_in_the_end_is_no_pass_anywhere(recorded: Suite, los
 def test_what_is_no_place_for_a_report_is_refused(suite: Suite, option: str, said: str) -> None:
     (suite.path / "folder.html").mkdir()
     suite.write("foreign.html", '{"schema": 1, "rows": []}')
-    result = suite.try_here(option)
+    result = suite.run(option)
     assert result.ret == USAGE
     name, _, path = option.partition("=")
     says(result, said, name, path)
@@ -138,7 +139,7 @@ def test_what_is_no_place_for_a_report_is_refused(suite: Suite, option: str, sai
 
 
 def test_two_options_do_not_share_a_place(suite: Suite) -> None:
-    result = suite.try_here("--gate-samples=x.json", f"--gate-rows={suite.path / 'deep' / '..' / 'x.json'}")
+    result = suite.run("--gate-samples=x.json", f"--gate-rows={suite.path / 'deep' / '..' / 'x.json'}")
     assert result.ret == USAGE
     says(result, "--gate-rows and --gate-samples both name", "x.json")
     assert not suite.measured()
@@ -146,7 +147,7 @@ def test_two_options_do_not_share_a_place(suite: Suite) -> None:
 
 @pytest.mark.parametrize("other", ["--gate-summary=plots/summary.md", "--gate-rows=plots/../plots/deep/rows.json"])
 def test_the_folder_of_plots_holds_nothing_else(suite: Suite, other: str) -> None:
-    result = suite.try_here("--gate-plots=plots", other)
+    result = suite.run("--gate-plots=plots", other)
     assert result.ret == USAGE
     says(result, other.partition("=")[0], "would lie among what --gate-plots=", "choose another place")
     assert not suite.measured()
@@ -154,7 +155,7 @@ def test_the_folder_of_plots_holds_nothing_else(suite: Suite, other: str) -> Non
 
 def test_records_that_could_not_be_kept_are_not_made(suite: Suite) -> None:
     suite.write("baselines", "no folder")
-    result = suite.try_here("perf_tests", "--gate-record=x")
+    result = suite.run("perf_tests", "--gate-record=x")
     assert result.ret == USAGE
     says(result, "--gate-record=x: ", "baselines is no folder")
 
@@ -212,22 +213,20 @@ def nothing_is_left(suite: Suite) -> None:
 )
 def test_a_wrong_call_leaves_nothing_of_an_earlier_run(suite: Suite, wrong: list[str]) -> None:
     older(suite)
-    assert suite.try_here(*EVERYTHING, *wrong).ret == USAGE
+    assert suite.run(*EVERYTHING, *wrong).ret == USAGE
     nothing_is_left(suite)
 
 
 def test_an_option_without_its_value_hides_none_of_the_others(suite: Suite) -> None:
     older(suite)
-    assert (
-        suite.try_here(*(each for each in EVERYTHING if "rows" not in each), "perf_tests", "--gate-rows").ret == USAGE
-    )
+    assert suite.run(*(each for each in EVERYTHING if "rows" not in each), "perf_tests", "--gate-rows").ret == USAGE
     (suite.path / "rows.json").unlink()
     nothing_is_left(suite)
 
 
 def test_options_of_the_command_line_verb_are_none_of_pytest(suite: Suite) -> None:
     older(suite)
-    assert suite.try_here("--out=out.html", "--plots=plots").ret == USAGE
+    assert suite.run("--out=out.html", "--plots=plots").ret == USAGE
     assert (suite.path / "out.html").exists()
     assert (suite.path / "plots" / "changes.png").exists()
 
@@ -235,7 +234,7 @@ def test_options_of_the_command_line_verb_are_none_of_pytest(suite: Suite) -> No
 def test_what_is_asked_for_in_the_ini_file_is_no_exception(suite: Suite) -> None:
     older(suite)
     suite.write("pytest.ini", INI.replace("addopts = ", f"addopts = {' '.join(EVERYTHING)} "))
-    assert suite.try_here("perf_tests", "--gate-budget=-1").ret == USAGE
+    assert suite.run("perf_tests", "--gate-budget=-1").ret == USAGE
     nothing_is_left(suite)
 
 
@@ -256,7 +255,7 @@ def test_who_only_asks_takes_nothing_away(suite: Suite, call: list[str]) -> None
     older(suite)
     files = [path for path in suite.path.rglob("*") if path.suffix in (".html", ".md", ".json", ".png")]
     before = [path.read_text() for path in files]
-    assert suite.try_here(*EVERYTHING, *call).ret == 0
+    assert suite.run(*EVERYTHING, *call).ret == 0
     assert [path.read_text() for path in files] == before
 
 
@@ -265,7 +264,7 @@ def test_a_wrong_call_takes_nothing_that_is_not_the_gates(suite: Suite) -> None:
             "rows.json": '{"status": 0}', "out.json": '{"perf_gate": {"schema": 1}}', "out.md": "# Notes"}  # fmt: skip
     for name, text in mine.items():
         suite.write(name, text)
-    assert suite.try_here(*EVERYTHING, "--gate-budget=-1").ret == USAGE
+    assert suite.run(*EVERYTHING, "--gate-budget=-1").ret == USAGE
     assert {name: (suite.path / name).read_text() for name in mine} == mine
 
 
