@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from perf_gate.calibration.pool import CalibrationError, Pool
 from perf_gate.calibration.rate import Rate
@@ -130,6 +130,8 @@ class MannWhitney(Rival):
 
     @staticmethod
     def _p(ours: Floats, theirs: Floats) -> Floats:
+        from scipy import stats  # noqa: PLC0415 - takes long to load, and few calls want it
+
         exact = max(ours.shape[-1], theirs.shape[-1]) <= 20
         test: Any = stats.mannwhitneyu  # its stubs do not know arrays of this kind
         tested = test(ours, theirs, axis=-1, alternative="two-sided", method="exact" if exact else "asymptotic")

@@ -62,9 +62,9 @@ def tail(t: ArrayLike, df: Floats) -> Any:
     return special.stdtr(df, -np.asarray(t, dtype=np.float64))
 
 
-def quantile(chance: ArrayLike, df: Floats) -> Any:
+def quantile(chance: ArrayLike, df: ArrayLike) -> Any:
     """The t that is exceeded with `chance`, > 0 and < 1: the inverse of `tail`."""
-    return -special.stdtrit(df, np.asarray(chance, dtype=np.float64))
+    return -special.stdtrit(np.asarray(df, dtype=np.float64), np.asarray(chance, dtype=np.float64))
 
 
 def decide(

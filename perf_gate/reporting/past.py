@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scipy import stats
-
 from perf_gate.judging.contest import mean, values
+from perf_gate.judging.decision import quantile
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Exact, Metric, Sampled
 from perf_gate.quantity import percent, quantity
@@ -207,7 +206,7 @@ class Past(Plot):
             return 0.0
         by_worker = [mean(logs[name] for logs in each) for name in sorted(common)]
         error = statistics.stdev(by_worker) / math.sqrt(len(by_worker))
-        return float(stats.t(len(by_worker) - 1).isf(0.025)) * error
+        return float(quantile(0.025, len(by_worker) - 1)) * error
 
     def height(self, width: int) -> float:  # noqa: ARG002 - the same at any
         """The same for all."""
