@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 
+import pytest
+
 
 def pytest_configure() -> None:
     """Let what the tests start be stopped by Ctrl-C, also where they themselves run in the background.
@@ -15,11 +17,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was imported out of every later search for garbage.
+@pytest.fixture(autouse=True, scope="module")
+def _light_collections() -> None:
+    """Keep what was imported or left behind so far out of every later search for garbage.
 
-    torch and transformers leave a million objects that live to the end, and measuring what a request allocates
-    collects before and after it.
+    torch, transformers and the reports of earlier tests are millions of objects that live to the end, and measuring what
+    a request allocates collects before and after it.
     """
     gc.collect()
     gc.freeze()

@@ -53,10 +53,11 @@ def test_it_finds_the_commit_at_which_a_count_jumps(versioned: Project) -> None:
 
 def test_commits_that_cannot_run_are_skipped(versioned: Project) -> None:
     broken: dict[str, object] = {"text": "import there_is_no_such_module"}
-    made = commits(versioned, {}, {}, {}, broken, {}, {"copies": 5}, {"copies": 5})
+    made = commits(versioned, {}, broken, {}, {"copies": 5})  # the broken one is in the middle, where the search begins
     done = bisect(versioned, "good", "HEAD", "copies", *EXACT)
     assert done.returncode == 0, done.stdout
-    assert f"first bad commit: {made[5]}" in done.stdout
+    assert f"skipped: {made[1][:7]}" in done.stdout
+    assert f"first bad commit: {made[3]}" in done.stdout
 
 
 def test_where_only_skipped_commits_are_left_it_names_them(versioned: Project) -> None:

@@ -116,7 +116,9 @@ def test_a_screen_reader_meets_no_obstacle(tab):
     assert policy in text
     tab.set_content(text.replace(policy, ""))
     tab.evaluate("() => document.querySelectorAll('details').forEach(each => { each.open = true; })")
-    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    # Which rules were passed is in the answer all the same; describing every element that did takes half of the time.
+    options = {"runOnly": rules, "resultTypes": ["violations"]}
     results = Axe().run(tab, options=options)
     assert results.violations_count == 0, results.generate_report()
     heard = {rule["id"] for rule in results.response["passes"]}
