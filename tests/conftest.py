@@ -21,8 +21,8 @@ def pytest_configure() -> None:
 def _light_collections() -> None:
     """Keep what was imported or left behind so far out of every later search for garbage.
 
-    torch, transformers and the reports of earlier tests are millions of objects that live to the end, and measuring what
-    a request allocates collects before and after it.
+    torch, transformers and the reports of earlier tests are millions of objects that live to the end, and measuring
+    what a request allocates collects before and after it.
     """
     gc.collect()
     gc.freeze()
