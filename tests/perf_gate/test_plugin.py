@@ -504,6 +504,19 @@ def test_counting_alone_is_not_recorded_over_timings(recorded: Suite) -> None:
     says(result, "nothing was recorded")
 
 
+def test_pytest_benchmark_finds_no_other_machine_in_a_record_of_this_one(recorded: Suite) -> None:
+    """Of a file that is not the gate's it says what it has always said."""
+    path = recorded.path / "baselines/0001_first.json"
+    compare = (*QUIET, "unit", "--benchmark-storage=file://baselines", "--benchmark-compare=0001")
+    result = recorded.pytester.runpytest_subprocess(*compare)
+    says(result, "Comparing against benchmarks from: 0001_first.json")
+    assert "machine_info" not in result.stdout.str() + result.stderr.str()
+    document = json.loads(path.read_text())
+    del document["perf_gate"]
+    path.write_text(json.dumps(document))
+    says(recorded.pytester.runpytest_subprocess(*compare), "Benchmark machine_info is different")
+
+
 def test_a_regression_is_not_recorded(recorded: Suite) -> None:
     (recorded.path / "regress").touch()
     result = recorded.run("perf_tests", "--gate-record=second", "--benchmark-compare")
