@@ -6,19 +6,13 @@ import shutil
 
 import pytest
 
-from tests.perf_gate.checkout import HERE, Checkout
+from tests.perf_gate.checkout import CONFTEST, HERE, Checkout
 
 INI = """
 [pytest]
 addopts = --strict-markers --import-mode=importlib
 pythonpath = .
 testpaths = unit
-"""
-CONFTEST = """
-import cpuinfo
-pytest_plugins = ["perf_gate.plugin"]
-# Asking the processor for its name takes a second.
-cpuinfo.get_cpu_info = lambda: {"brand_raw": "Imaginary 1", "family": 1, "model": 2}
 """
 SUITE = """
 import pytest

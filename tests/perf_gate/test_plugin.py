@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET, ROOT, USAGE, says
-from tests.perf_gate.suite import CONFTEST, INI, MEMORY, SUITE, Suite
+from tests.perf_gate.checkout import CANNOT_JUDGE, CONFTEST, QUIET, ROOT, USAGE, says
+from tests.perf_gate.suite import INI, MEMORY, SUITE, Suite
 
 # -------------------------------------------------------------------- a run
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.perf_gate.checkout import HERE, Checkout
+from tests.perf_gate.checkout import CONFTEST, HERE, Checkout
 from tests.perf_gate.engines import write_engine
 
 INI = """
@@ -14,11 +14,6 @@ INI = """
 addopts = --import-mode=importlib
 pythonpath = .
 gate_subject = engine
-"""
-CONFTEST = """
-import cpuinfo
-pytest_plugins = ["perf_gate.plugin"]
-cpuinfo.get_cpu_info = lambda: {"brand_raw": "Imaginary 1", "family": 1, "model": 2}
 """
 SUITE = """
 import pytest
