@@ -13,11 +13,11 @@ from perf_gate.records.profile import profile_of
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, history
 from perf_gate.records.section import RecordError
+from perf_gate.session.against import Against
 from perf_gate.verdict import Row
 
 if TYPE_CHECKING:
     from perf_gate.session.court import Court
-    from perf_gate.session.settings import Against
 
 
 @dataclass(frozen=True)

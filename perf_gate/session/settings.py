@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from perf_gate.branches.base import Base, find_base
+from perf_gate.branches.base import find_base
 from perf_gate.branches.repository import RepositoryError
 from perf_gate.branches.subject import Subject, subject_of
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.campaign import BATCH, Plan
-from perf_gate.measuring.crew import BASE, Conditions, Side
+from perf_gate.measuring.crew import Conditions
 from perf_gate.measuring.plant import Plant
 from perf_gate.records.obstacle import obstacle_below
-from perf_gate.records.provenance import Provenance
 from perf_gate.session import allowance
+from perf_gate.session.against import Against
 from perf_gate.session.options import (
     AGAINST_BUDGET,
     AGAINST_ROUNDS,
@@ -41,31 +41,6 @@ ASKING = {
     "--fixtures-per-test": "show_fixtures_per_test",
     "--cache-show": "cacheshow",
 }
-
-
-@dataclass(frozen=True)
-class Against:
-    """The base to measure beside the candidate. subject: what differs between them. python: None: the same.
-
-    candidate: the project root that the candidate's subject comes from.
-    """
-
-    base: Base
-    subject: Subject
-    candidate: Path
-    python: str | None = None
-
-    def provenance(self, candidate: Provenance) -> Provenance:
-        """Where the base's measurements come from."""
-        return self.base.provenance(candidate, python=self.python)
-
-    def sides(self, root: Path, base_root: Path) -> tuple[Side, Side]:
-        """Candidate and base: the same suites in the same directory `root`, each with its own subject."""
-        ours = Side(root, homes=self.subject.homes(self.candidate))
-        homes = self.subject.homes(base_root)
-        if self.python is None:
-            return ours, Side(root, BASE, homes=homes)
-        return ours, Side(root, BASE, python=self.python, path=None, homes=homes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+"""What a run is measured against, beside it and in turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf_gate.branches.base import Base
+from perf_gate.branches.subject import Subject
+from perf_gate.measuring.crew import BASE, Side
+from perf_gate.records.provenance import Provenance
+
+
+@dataclass(frozen=True)
+class Against:
+    """The base to measure beside the candidate. subject: what differs between them. python: None: the same.
+
+    candidate: the project root that the candidate's subject comes from.
+    """
+
+    base: Base
+    subject: Subject
+    candidate: Path
+    python: str | None = None
+
+    def provenance(self, candidate: Provenance) -> Provenance:
+        """Where the base's measurements come from."""
+        return self.base.provenance(candidate, python=self.python)
+
+    def sides(self, root: Path, base_root: Path) -> tuple[Side, Side]:
+        """Candidate and base: the same suites in the same directory `root`, each with its own subject."""
+        ours = Side(root, homes=self.subject.homes(self.candidate))
+        homes = self.subject.homes(base_root)
+        if self.python is None:
+            return ours, Side(root, BASE, homes=homes)
+        return ours, Side(root, BASE, python=self.python, path=None, homes=homes)
