@@ -52,7 +52,7 @@ class Hit(ABC):
     """What a lookup hands over, valid inside its `with` block.
 
     length: leading prompt tokens whose KV lies in `kv` already, at most n - 1. matched: longest stored prefix, at
-    most n. kv: an ordinary transformers cache, for `past_key_values=`. suffix: [1, n - length], what is left to run.
+    most n. kv: an ordinary transformers cache, for `cache=`. suffix: [1, n - length], what is left to run.
     """
 
     length: int
@@ -106,7 +106,7 @@ class PromptCache(ABC):
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         parameters = inspect.signature(model.forward).parameters
-        # transformers 5.24 renames past_key_values to cache; both take the same object.
+        # Code of a model that is not in transformers 5.24 may still have the name of before; both take the same object.
         self.kv_argument = "cache" if "cache" in parameters else "past_key_values"
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._text_config = model.config.get_text_config()
@@ -155,7 +155,7 @@ class PromptCache(ABC):
         that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError, TypeError.
 
             with cache.lookup(ids) as hit:
-                out = model(hit.suffix, past_key_values=hit.kv, use_cache=True)
+                out = model(hit.suffix, cache=hit.kv, use_cache=True)
                 hit.store()
         """
         if type(room) is not int or room < 0:

@@ -285,7 +285,7 @@ class BufferLayer(CacheLayerMixin):
 class RequestCache(Cache):
     """An ordinary transformers cache over a KVBuffer, for one request.
 
-    Accepted by `model(..., past_key_values=...)` and `model.generate(..., past_key_values=...)`.
+    Accepted by `model(..., cache=...)` and `model.generate(..., cache=...)`.
     """
 
     def __init__(self, buffer: KVBuffer, length: int) -> None:

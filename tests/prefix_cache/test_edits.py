@@ -190,7 +190,7 @@ def test_the_cache_is_never_taken_for_somebody_else(llama, tokens) -> None:
         copy.deepcopy(hit.kv)
         cache.run(torch.tensor([tokens(9, 300)]), hit.kv)  # grows
         hit.kv.crop(-300)
-        llama(torch.tensor([[1, 2]]), past_key_values=hit.kv)
+        llama(torch.tensor([[1, 2]]), cache=hit.kv)
         assert hit.store([*prompt, 1, 2]) == 2
         assert not hit.kv.held().foreign_writes
     cache.generate([*prompt, 1, 2, 3], max_new_tokens=8, do_sample=False)
@@ -208,7 +208,7 @@ def test_the_cache_is_never_taken_for_somebody_else(llama, tokens) -> None:
 def kv_of(model, prompt: list[int]) -> DynamicCache:
     kv = DynamicCache()
     with torch.no_grad():
-        model(torch.tensor([prompt]), past_key_values=kv, use_cache=True)
+        model(torch.tensor([prompt]), cache=kv, use_cache=True)
     return kv
 
 
@@ -222,7 +222,7 @@ def test_a_compiled_model_is_served_and_stays_hot(zoo, tokens, cold) -> None:
     with torch.inference_mode():
         for asked in (prompt, [*prompt, 1], [*prompt, 1, 2]):
             with cache.lookup(asked) as hit:
-                logits = compiled(hit.suffix, past_key_values=hit.kv).logits[0, -1]
+                logits = compiled(hit.suffix, cache=hit.kv).logits[0, -1]
                 assert hit.store() == len(asked) - hit.length
             if len(asked) == 21:
                 assert (logits - expected).abs().max() < 1e-4

@@ -131,7 +131,7 @@ def test_one_long_entry_does_not_block_the_cache_for_ever(llama, tokens, shared:
 
         kv = DynamicCache()
         with torch.no_grad():
-            llama(torch.tensor([short]), past_key_values=kv, use_cache=True)
+            llama(torch.tensor([short]), cache=kv, use_cache=True)
         assert cache.insert(short, kv) == 40 - shared
     cache.check()
     assert matched(cache, short) == 40
@@ -220,7 +220,7 @@ def test_an_insertion_gives_up_idle_memory_before_stored_kv(llama, tokens) -> No
     kv = DynamicCache()
     ids = [1, *tokens(1, 899)]
     with torch.no_grad():
-        llama(torch.tensor([ids]), past_key_values=kv, use_cache=True)
+        llama(torch.tensor([ids]), cache=kv, use_cache=True)
     assert cache.insert(ids, kv) == 900
     assert cache.counters().evicted_tokens == 0
     assert cache.counters().idle_bytes_live == 0

@@ -121,7 +121,7 @@ def test_use_after_the_block(llama, tokens) -> None:
         copy.deepcopy(kept)
     ids = torch.tensor([prompt])
     with pytest.raises(ReleasedError):
-        llama.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=kept, max_new_tokens=2)
+        llama.generate(ids, attention_mask=torch.ones_like(ids), cache=kept, max_new_tokens=2)
     assert kept.layers[0].keys is None
     cache.check()
     assert cache.counters().tokens_live == 12

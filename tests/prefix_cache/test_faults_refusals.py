@@ -135,7 +135,7 @@ def test_a_causal_bert_is_served(tokens, cold) -> None:
 
 def filled(model: PreTrainedModel, kv: object, prompt: list[int], rows: int = 1) -> object:
     with torch.no_grad():
-        model(torch.tensor([prompt] * rows), past_key_values=kv, use_cache=True)
+        model(torch.tensor([prompt] * rows), cache=kv, use_cache=True)
     return kv
 
 
@@ -267,7 +267,7 @@ def test_a_batch_over_the_kv_of_one_sequence_is_refused(llama, tokens, pins) -> 
     cache = PrefixCache(llama)
     cache.prefill(tokens(1, 10))
     with pytest.raises(BatchError, match="2 rows"), cache.lookup(tokens(1, 12)) as hit:
-        llama(hit.suffix.repeat(2, 1), past_key_values=hit.kv)
+        llama(hit.suffix.repeat(2, 1), cache=hit.kv)
     with cache.lookup(tokens(1, 12)) as hit:
         for refused in (
             lambda: hit.kv.reorder_cache(torch.tensor([0, 0])),

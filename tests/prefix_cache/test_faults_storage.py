@@ -33,9 +33,7 @@ def test_generating_never_changes_what_is_stored(zoo, tokens, fingerprints, kind
     for _ in range(2):
         with cache.lookup(prompt) as hit:
             ids = torch.tensor([prompt])
-            model.generate(
-                ids, attention_mask=torch.ones_like(ids), past_key_values=hit.kv, max_new_tokens=20, do_sample=False
-            )
+            model.generate(ids, attention_mask=torch.ones_like(ids), cache=hit.kv, max_new_tokens=20, do_sample=False)
     assert fingerprints(cache) == before
     cache.generate(prompt, max_new_tokens=20, do_sample=False)
     after = fingerprints(cache)
@@ -77,12 +75,12 @@ def test_kv_is_stored_without_its_graph(zoo, tokens, outside: bool) -> None:
     prompt = tokens(4, 12)
     if outside:
         kv = DynamicCache()
-        model(torch.tensor([prompt]), past_key_values=kv, use_cache=True)
+        model(torch.tensor([prompt]), cache=kv, use_cache=True)
         assert kv.layers[0].keys.requires_grad
         cache.insert(prompt, kv)
     else:
         with cache.lookup(prompt) as hit:
-            assert model(hit.suffix, past_key_values=hit.kv).logits.requires_grad
+            assert model(hit.suffix, cache=hit.kv).logits.requires_grad
             hit.store()
     slabs = [slab for node in cache._tree.nodes() for slab in node.stored().slabs]
     slabs += [slab for buffer in cache._pool.idle() for slab in buffer.slabs]
@@ -155,7 +153,7 @@ def test_a_recycled_buffer_of_evicted_tokens_is_not_trusted(llama, tokens, cold)
 def zero_kv(model, prompt: list[int]) -> DynamicCache:
     kv = DynamicCache()
     with torch.no_grad():
-        model(torch.tensor([prompt]), past_key_values=kv, use_cache=True)
+        model(torch.tensor([prompt]), cache=kv, use_cache=True)
     for layer in kv.layers:
         layer.keys.zero_()
         layer.values.zero_()

@@ -82,7 +82,7 @@ def test_logits_at_every_hit_length(zoo, tokens, kind: str, way: str) -> None:
             assert hit.suffix.shape == (1, len(prompt) - hit.length)
             copied = cache.counters().copied_bytes - before.copied_bytes
             assert copied == (0 if way == "recycled" else hit.length * cache.nbytes_per_token)
-            warm = model(hit.suffix, past_key_values=hit.kv, use_cache=True).logits[0]
+            warm = model(hit.suffix, cache=hit.kv, use_cache=True).logits[0]
             errors.append((warm - logits[hit.length :]).abs().max())
     assert torch.stack(errors).max() < TOLERANCE  # NaN included, unlike with the built-in max
     cache.check()
@@ -94,7 +94,7 @@ def test_gpt_neo_at_every_hit_length(zoo, tokens, cold) -> None:
     expected = cold(model, prompt)
     whole = DynamicCache()
     with torch.no_grad():
-        model(torch.tensor([prompt]), past_key_values=whole, use_cache=True)
+        model(torch.tensor([prompt]), cache=whole, use_cache=True)
     cache = PrefixCache(model)
     errors = []
     for h in range(len(prompt)):
@@ -105,7 +105,7 @@ def test_gpt_neo_at_every_hit_length(zoo, tokens, cold) -> None:
             assert cache.insert(prompt[:h], part) == h
         with cache.lookup(prompt) as hit, torch.no_grad():
             assert hit.length == h
-            warm = model(hit.suffix, past_key_values=hit.kv, use_cache=True).logits[0]
+            warm = model(hit.suffix, cache=hit.kv, use_cache=True).logits[0]
         errors.append((warm - expected[h:]).abs().max())
     assert torch.stack(errors).max() < TOLERANCE  # NaN included, unlike with the built-in max
     cache.check()
@@ -139,7 +139,7 @@ def test_bfloat16_error_of_a_hit_is_at_most_twice_that_of_cold(zoo, tokens, kind
     for h, row in enumerate(rows):
         with cache.lookup(row) as hit, torch.no_grad():
             assert hit.length == h
-            warm = model(hit.suffix, past_key_values=hit.kv).logits[0].float()
+            warm = model(hit.suffix, cache=hit.kv).logits[0].float()
         cold_errors.append((plain[h, h:] - reference[h, h:]).abs().max())
         warm_errors.append((warm - reference[h, h:]).abs().max())
         if reference[h, -1].topk(2).values.diff().abs() > 4 * cold_errors[-1]:
@@ -167,7 +167,7 @@ def test_shapes_of_prompts(zoo, data: st.DataObject) -> None:
     matched = max((shared(ids, prompt) for ids in stored), default=0)
     with cache.lookup(prompt) as hit, torch.no_grad():
         assert (hit.matched, hit.length) == (matched, min(matched, len(prompt) - 1))
-        warm = model(hit.suffix, past_key_values=hit.kv).logits[0]
+        warm = model(hit.suffix, cache=hit.kv).logits[0]
         assert hit.store() == len(prompt) - matched
     expected = cold_rows(model, [prompt])[0, hit.length :]
     assert (warm - expected).abs().max() < TOLERANCE
@@ -211,7 +211,7 @@ def test_generate_by_hand(llama, tokens) -> None:
         output = llama.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            past_key_values=hit.kv,
+            cache=hit.kv,
             max_new_tokens=10,
             do_sample=False,
         )
@@ -267,7 +267,7 @@ def test_generation_may_outgrow_the_buffer(llama, tokens) -> None:
     with cache.lookup(prompt) as hit:
         ids = torch.tensor([prompt])
         output = llama.generate(
-            ids, attention_mask=torch.ones_like(ids), past_key_values=hit.kv, max_new_tokens=20, do_sample=False
+            ids, attention_mask=torch.ones_like(ids), cache=hit.kv, max_new_tokens=20, do_sample=False
         )
         assert hit.kv.grown_nbytes >= 256 * cache.nbytes_per_token
         hit.store(output[0, :-1])
@@ -299,7 +299,7 @@ def test_dictionary_output(llama, tokens) -> None:
 
 def step(model: PreTrainedModel, ids: list[int], kv: object) -> torch.Tensor:
     with torch.no_grad():
-        return model(torch.tensor([ids]), past_key_values=kv, use_cache=True).logits[0]
+        return model(torch.tensor([ids]), cache=kv, use_cache=True).logits[0]
 
 
 def test_crop_and_go_on_differently(llama, tokens, cold) -> None:
@@ -428,7 +428,7 @@ def test_under_every_gradient_mode(zoo, tokens, cold, outer: Callable[[], object
         cache = PrefixCache(model)
         cache.generate(prompt, max_new_tokens=3, do_sample=False)
         with cache.lookup(prompt) as hit:
-            inside = model(hit.suffix, past_key_values=hit.kv).logits[0, -1]
+            inside = model(hit.suffix, cache=hit.kv).logits[0, -1]
             hit.store()
     assert (inside - cold(model, prompt)[-1]).abs().max() < TOLERANCE
     cache.check()
@@ -445,7 +445,7 @@ def test_looked_up_in_inference_mode_and_run_outside(zoo, tokens, cold) -> None:
     with torch.inference_mode():
         manager = cache.lookup(prompt)
         hit = manager.__enter__()
-    logits = model(hit.suffix, past_key_values=hit.kv).logits[0, -1]
+    logits = model(hit.suffix, cache=hit.kv).logits[0, -1]
     hit.store()
     manager.__exit__(None, None, None)
     assert logits.requires_grad
@@ -458,7 +458,7 @@ def test_grown_in_inference_mode_and_run_outside(llama, tokens, cold) -> None:
     cache = PrefixCache(llama)
     with cache.lookup(prompt[:10]) as hit:
         cache.run(torch.tensor([prompt[:290]]), hit.kv)
-        logits = llama(torch.tensor([prompt[290:]]), past_key_values=hit.kv).logits[0, -1]
+        logits = llama(torch.tensor([prompt[290:]]), cache=hit.kv).logits[0, -1]
         hit.store(prompt)
     assert (logits - cold(llama, prompt)[-1]).abs().max() < TOLERANCE
     cache.check()
@@ -475,13 +475,31 @@ def test_tied_weights(zoo, tokens, cold) -> None:
     assert (result.logits[0] - cold(model, prompt)[-1]).abs().max() < TOLERANCE
 
 
+def test_a_model_whose_code_still_says_past_key_values(zoo, tokens, cold, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = zoo.fresh("llama").requires_grad_(False)
+    forward = model.forward
+
+    def older(input_ids, past_key_values=None, use_cache=None):  # type: ignore[no-untyped-def]
+        return forward(input_ids, cache=past_key_values, use_cache=use_cache)
+
+    prompt = tokens(32, 20)
+    expected = cold(model, prompt)[-1]
+    monkeypatch.setattr(model, "forward", older)
+    cache = PrefixCache(model)
+    cache.prefill(prompt[:15])
+    result = cache.prefill(prompt)
+    assert result.reused_tokens == 15
+    assert (result.logits[0] - expected).abs().max() < TOLERANCE
+    cache.check()
+
+
 def test_two_caches_on_one_model(llama, tokens, cold) -> None:
     one, two = PrefixCache(llama), PrefixCache(llama, idle_buffers=0)
     prompt = tokens(24, 20)
     one.prefill(prompt)
     assert two.prefill(prompt).reused_tokens == 0
     with one.lookup(prompt) as hit, two.lookup(prompt) as other:
-        a, b = (llama(h.suffix, past_key_values=h.kv).logits[0, -1] for h in (hit, other))
+        a, b = (llama(h.suffix, cache=h.kv).logits[0, -1] for h in (hit, other))
     for logits in (a, b):
         assert (logits - cold(llama, prompt)[-1]).abs().max() < TOLERANCE
     one.check()
@@ -494,7 +512,7 @@ def test_hits_within_hits_on_the_same_prefix(llama, tokens, cold) -> None:
     cache.prefill(prompt)
     asked = [[*prompt[: 10 * i], 1, 2, 3] for i in (1, 2, 3)]
     with cache.lookup(asked[0]) as a, cache.lookup(asked[1]) as b, cache.lookup(asked[2]) as c:
-        logits = [llama(h.suffix, past_key_values=h.kv).logits[0, -1] for h in (c, a, b)]
+        logits = [llama(h.suffix, cache=h.kv).logits[0, -1] for h in (c, a, b)]
         for hit in (b, c, a):
             hit.store()
             cache.check()
@@ -509,7 +527,7 @@ def test_kv_inserted_from_outside(zoo, tokens, cold, kind: str) -> None:
     prompt = tokens(26, 30)
     kv = DynamicCache()
     with torch.no_grad():
-        model(torch.tensor([prompt[:25]]), past_key_values=kv, use_cache=True)
+        model(torch.tensor([prompt[:25]]), cache=kv, use_cache=True)
     cache = PrefixCache(model)
     assert cache.insert(prompt[:25], kv) == 25
     result = cache.prefill(prompt)

@@ -114,7 +114,7 @@ class RequestMachine(RuleBasedStateMachine):
     def insert(self, ids: list[int], space: Space) -> None:
         kv = DynamicCache()
         with torch.no_grad():
-            self.model(torch.tensor([ids]), past_key_values=kv, use_cache=True)
+            self.model(torch.tensor([ids]), cache=kv, use_cache=True)
         before = self.lost()
         stored = self.cache.insert(ids, kv, adapter=space[0], salt=space[1])
         best = max((shared(ids, other) for other in self.stored[space]), default=0)
