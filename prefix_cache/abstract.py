@@ -108,6 +108,7 @@ class PromptCache(ABC):
         parameters = inspect.signature(model.forward).parameters
         # Code of a model that is not in transformers 5.24 may still have the name of before; both take the same object.
         self.kv_argument = "cache" if "cache" in parameters else "past_key_values"
+        self.takes_positions = "position_ids" in parameters
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._text_config = model.config.get_text_config()
 
@@ -200,6 +201,7 @@ class PromptCache(ABC):
         BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
         """
         self._refuse_options(options)
+        options.setdefault("use_cache", True)  # many a model was trained, and saved, with it switched off
         whole_number("max_new_tokens", max_new_tokens, 1, "give the number of tokens to generate, 1 or more")
         with self.lookup(
             token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
@@ -223,12 +225,13 @@ class PromptCache(ABC):
         for name in ("inputs", "input_ids", "past_key_values", "cache"):
             if name in options:
                 raise OptionError(f"{name}: the prompt and its KV come from this cache; leave the option out")
-        config = options.get("generation_config") or getattr(self.model, "generation_config", None)
+        given = options.get("generation_config")
+        config = given or getattr(self.model, "generation_config", None)
 
         def asked(name: str) -> Any:
             return options[name] if name in options else getattr(config, name, None)
 
-        if asked("use_cache") is False:
+        if options.get("use_cache", getattr(given, "use_cache", None)) is False:
             raise OptionError("use_cache=False: without KV there is nothing to reuse; leave the option out")
         for name in _RUN_THE_PROMPT_AGAIN:
             if asked(name) is not None:

@@ -22,7 +22,7 @@ from prefix_cache.errors import (
     UnsupportedModelError,
 )
 from prefix_cache.fingerprint import ModelFingerprint
-from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_two_way
+from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_own_positions, refuse_two_way
 from prefix_cache.namespace import Label, Namespace, refuse_labels
 from prefix_cache.number import whole_number
 from prefix_cache.pool import BufferPool
@@ -279,13 +279,18 @@ class PrefixCache(PromptCache):
         cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
         layout = probe(cache, name)
         refuse_two_way(cache, other, name)
+        if self.takes_positions:
+            # Some models count no padding.
+            token = int(getattr(self._text_config, "pad_token_id", None) == 0)
+            refuse_own_positions(self._kv_of([token, 0], [0, 1]), self._kv_of([token, 0]), name)
         return layout
 
     @torch.no_grad()
-    def _kv_of(self, tokens: list[int]) -> DynamicCache:
+    def _kv_of(self, tokens: list[int], positions: list[int] | None = None) -> DynamicCache:
         cache = DynamicCache(config=self.model.config)
-        ids = torch.tensor([tokens], device=self.model.device)
-        self.model(ids, use_cache=True, **{self.kv_argument: cache}, **self._last_only)
+        ids = torch.tensor([tokens], device=self._device)
+        told = {} if positions is None else {"position_ids": torch.tensor([positions], device=self._device)}
+        self.model(ids, use_cache=True, **{self.kv_argument: cache}, **self._last_only, **told)
         return cache
 
     def _insert(

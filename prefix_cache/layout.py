@@ -126,6 +126,28 @@ def refuse_two_way(one: Cache, other: Cache, model_name: str) -> None:
 
     one, other: filled with two tokens each, of which only the second differs.
     """
+    index = _first_difference(one, other)
+    if index is not None:
+        raise UnsupportedModelError(
+            f"{model_name}: in layer {index} the KV of a token depends on the tokens after it (attention in "
+            "both directions), so that a prefix has no KV of its own. Serve this model through NullPrefixCache."
+        )
+
+
+def refuse_own_positions(told: Cache, untold: Cache, model_name: str) -> None:
+    """Raise UnsupportedModelError where the model by itself does not count positions from 0, as `generate` has it do.
+
+    told: filled with tokens whose positions 0, 1, ... were given; untold: with the same, without positions.
+    """
+    if _first_difference(told, untold) is not None:
+        raise UnsupportedModelError(
+            f"{model_name}: model(ids) does not count positions from 0, but model.generate does, so that the KV of a "
+            "prefix depends on which of them computed it. Serve this model through NullPrefixCache."
+        )
+
+
+def _first_difference(one: Cache, other: Cache) -> int | None:
+    """The first layer in which the KV of the first token differs; None where it is the same in all."""
     for index, (a, b) in enumerate(zip(one.layers, other.layers, strict=True)):
         assert isinstance(a, DynamicLayer)
         assert isinstance(b, DynamicLayer)
@@ -136,7 +158,5 @@ def refuse_two_way(one: Cache, other: Cache, model_name: str) -> None:
             # Equal shapes give equal bits, but for experts, whose share of tokens (and so the rounding) may differ.
             rounding = 16 * torch.finfo(mine.dtype).eps * float(first.abs().max())
             if float((first - same).abs().max()) > rounding:
-                raise UnsupportedModelError(
-                    f"{model_name}: in layer {index} the KV of a token depends on the tokens after it (attention in "
-                    "both directions), so that a prefix has no KV of its own. Serve this model through NullPrefixCache."
-                )
+                return index
+    return None

@@ -133,6 +133,20 @@ def test_a_causal_bert_is_served(tokens, cold) -> None:
     assert (result.logits[0] - cold(model, prompt)[-1]).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("family", ["Roberta", "Camembert", "Data2VecText"])
+def test_a_model_that_counts_positions_in_a_way_of_its_own(tokens, family: str, pad: int) -> None:
+    """Alone it begins behind the number of its padding token, for `generate` at 0: two different KV of one prefix."""
+    config = getattr(transformers, f"{family}Config")(**SHAPE | {"pad_token_id": pad}, is_decoder=True)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with pytest.raises(UnsupportedModelError, match=r"ForCausalLM: model\(ids\) does not count positions from 0"):
+        PrefixCache(model)
+    prompt = tokens(1, 12)
+    ids = torch.tensor([prompt])
+    plain = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=3, do_sample=False)
+    assert torch.equal(NullPrefixCache(model).generate(prompt, max_new_tokens=3, do_sample=False).sequences, plain)
+
+
 def filled(model: PreTrainedModel, kv: object, prompt: list[int], rows: int = 1) -> object:
     with torch.no_grad():
         model(torch.tensor([prompt] * rows), cache=kv, use_cache=True)
@@ -301,6 +315,19 @@ def test_options_that_run_the_prompt_over_its_own_kv(llama, tokens, kind: type) 
     if kind is PrefixCache:
         with pytest.raises(PrefixCacheError):
             cache.generate(tokens(1, 12), max_new_tokens=6, generation_config=hidden)
+    cache.check()
+
+
+def test_a_model_that_was_saved_with_its_cache_switched_off(zoo, tokens) -> None:
+    model = zoo.fresh("llama")
+    model.config.use_cache = model.generation_config.use_cache = False
+    prompt = tokens(1, 20)
+    plain = model.generate(torch.tensor([prompt]), max_new_tokens=4, do_sample=False)
+    cache = PrefixCache(model)
+    for reused in (0, 19):
+        result = cache.generate(prompt, max_new_tokens=4, do_sample=False)
+        assert torch.equal(result.sequences, plain)
+        assert result.reused_tokens == reused
     cache.check()
 
 
