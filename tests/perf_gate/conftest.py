@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from perf_gate.reporting.page import render
+from tests.perf_gate import dossiers
 from tests.perf_gate.checkout import ROOT
 from tests.perf_gate.suite import Suite
 from tests.perf_gate.versioned import Project
@@ -63,6 +65,12 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
     suite.commit()
     suite.forget()
     return suite
+
+
+@pytest.fixture(scope="session")
+def pages() -> dict[str, str]:
+    """The page of each dossier."""
+    return {name: render(make()) for name, make in dossiers.ALL.items()}
 
 
 @pytest.fixture

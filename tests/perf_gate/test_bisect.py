@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from perf_gate.branches.bisect import BAD, GOOD, SKIP, Finding
-from tests.perf_gate.checkout import CANNOT_JUDGE
+from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET
 from tests.perf_gate.engines import write_engine
 from tests.perf_gate.test_branches import everything
 from tests.perf_gate.versioned import INI, Project
 
-EXACT = ("--", "perf_tests", "-p", "no:hypothesispytest")
+EXACT = ("--", "perf_tests", *QUIET)
 
 
 def bisect(versioned: Project, *arguments: str) -> subprocess.CompletedProcess[str]:

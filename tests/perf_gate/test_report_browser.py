@@ -37,15 +37,15 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, Path]:
+def files(tmp_path_factory, pages) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    for name, make in dossiers.ALL.items():
-        (folder / f"{name}.html").write_text(render(make()), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in dossiers.ALL}
+    for name, text in pages.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
 
 
-@pytest.fixture(params=[(size, scheme) for size in SIZES for scheme in ("light", "dark")], ids="-".join)
-def tab(browser, request):
+@pytest.fixture(scope="module", params=[(size, scheme) for size in SIZES for scheme in ("light", "dark")], ids="-".join)
+def window(browser, request):
     size, scheme = request.param
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -56,6 +56,13 @@ def tab(browser, request):
     page.on("request", lambda request: page.noise.append(request.url))
     yield page
     context.close()
+
+
+@pytest.fixture
+def tab(window):
+    window.goto("about:blank")
+    window.noise.clear()
+    return window
 
 
 @pytest.mark.parametrize("name", list(dossiers.ALL))
@@ -98,19 +105,18 @@ def test_the_scheme_of_the_reader_decides(tab, files, request):
     tab.goto(files["green"].as_uri())
     ground = tab.evaluate("() => getComputedStyle(document.body).backgroundColor")
     drawn = tab.evaluate("() => getComputedStyle(document.querySelector('svg text')).fill")
-    dark = request.node.callspec.params["tab"][1] == "dark"
+    dark = request.node.callspec.params["window"][1] == "dark"
     brightness = [sum(map(int, color[4:-1].split(","))) / 3 for color in (ground, drawn)]
     assert (brightness[0] < 60) is dark
     assert (brightness[1] > 128) is dark
 
 
-@pytest.mark.parametrize("tab", [("desk", "light"), ("phone", "dark")], ids="-".join, indirect=True)
+@pytest.mark.parametrize("window", [("desk", "light"), ("phone", "dark")], ids="-".join, indirect=True)
 def test_a_screen_reader_meets_no_obstacle(tab):
     """axe-core's rules for WCAG 2 A and AA, contrast included, in both schemes."""
     from axe_playwright_python.sync_playwright import Axe
 
     # The page forbids every script, axe-core's too.
-    tab.goto("about:blank")
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     text = render(dossiers.dossier(slower=1.2, copied=4096, short=("p50",)))
     assert policy in text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -180,13 +181,26 @@ def test_a_failed_report_leaves_no_page_of_an_earlier_one(put, tmp_path, capsys)
     capsys.readouterr()
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> Path:
+    """A folder with a record, its page and its plots."""
+    folder = tmp_path_factory.mktemp("told")
+    record = folder / "0001_a.json"
+    save(samples.record([measurement(short, seed=1, workers=12) for short in SHORT], profile="quick"), record)
+    assert (
+        main(["report", str(record), str(record), f"--out={folder / 'report.html'}", f"--plots={folder / 'plots'}"])
+        == 0
+    )
+    return folder
+
+
 @pytest.mark.parametrize("wrong", [["--alpha=2"], ["--no-such-option"], ["--plots=run.json"], ["--out=page.txt"]])
-def test_a_wrong_call_leaves_no_page_of_an_earlier_one_and_every_other_file(put, tmp_path, capsys, monkeypatch, wrong):
+def test_a_wrong_call_leaves_no_page_of_an_earlier_one_and_every_other_file(told, tmp_path, capsys, monkeypatch, wrong):
     monkeypatch.chdir(tmp_path)
-    record = put("0001_a.json", 1)
+    record = "0001_a.json"
     Path("run.json").touch()
     for foreign in (False, True):
-        assert main(["report", record, record, "--plots=plots"]) == 0
+        shutil.copytree(told, tmp_path, dirs_exist_ok=True)
         Path("plots/mine.svg").touch()
         if foreign:
             Path("report.html").write_text("<title>a page of ours</title>")

@@ -56,11 +56,6 @@ class Page(HTMLParser):
         return " ".join(" ".join(" ".join(each).split()) for tag, each in self.words.items() if tag != "style")
 
 
-@pytest.fixture(scope="module")
-def pages():
-    return {name: render(make()) for name, make in dossiers.ALL.items()}
-
-
 @pytest.fixture(scope="module", params=list(dossiers.ALL))
 def parsed(request, pages):
     return Page(pages[request.param])
