@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from perf_gate.branches.bisect import BAD, GOOD, SKIP, Finding
+from perf_gate.cli import main
 from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET
 from tests.perf_gate.engines import write_engine
 from tests.perf_gate.test_branches import everything
@@ -17,11 +20,23 @@ from tests.perf_gate.versioned import INI, Project
 EXACT = ("--", "perf_tests", *QUIET)
 
 
-def bisect(versioned: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perf_gate.cli", "bisect", *arguments]
-    return subprocess.run(
-        command, cwd=versioned.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+
+
+@pytest.fixture
+def bisect(versioned: Project, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """`perf-gate bisect` in the project; stdout: all that it and git have said."""
+
+    def run(*arguments: str) -> Ended:
+        assert Path.cwd() == versioned.path
+        capfd.readouterr()
+        status = main(["bisect", *arguments])
+        return Ended(status, "".join(capfd.readouterr()))
+
+    return run
 
 
 def commits(versioned: Project, *engines: dict[str, object]) -> list[str]:
@@ -34,13 +49,13 @@ def commits(versioned: Project, *engines: dict[str, object]) -> list[str]:
     return made
 
 
-def test_it_finds_the_commit_at_which_a_count_jumps(versioned: Project) -> None:
+def test_it_finds_the_commit_at_which_a_count_jumps(versioned: Project, bisect: Callable[..., Ended]) -> None:
     same: dict[str, object] = {}
     made = commits(versioned, same, same, {"copies": 5}, {"copies": 5}, {"copies": 6})
     # What lies in the working tree is not the subject of any step, and a gate of the commit's own is not its judge.
     write_engine(versioned.path, name="uncommitted", copies=1)
     before = everything(versioned.path / ".git")
-    done = bisect(versioned, "good", "HEAD", "copies", *EXACT)
+    done = bisect("good", "HEAD", "copies", *EXACT)
     assert done.returncode == 0, done.stdout
     assert f"first bad commit: {made[2]}" in done.stdout
     assert "number 2" in done.stdout
@@ -51,19 +66,19 @@ def test_it_finds_the_commit_at_which_a_count_jumps(versioned: Project) -> None:
     assert list((versioned.path / "tmp").glob("perf-gate-*")) == []
 
 
-def test_commits_that_cannot_run_are_skipped(versioned: Project) -> None:
+def test_commits_that_cannot_run_are_skipped(versioned: Project, bisect: Callable[..., Ended]) -> None:
     broken: dict[str, object] = {"text": "import there_is_no_such_module"}
     made = commits(versioned, {}, broken, {}, {"copies": 5})  # the broken one is in the middle, where the search begins
-    done = bisect(versioned, "good", "HEAD", "copies", *EXACT)
+    done = bisect("good", "HEAD", "copies", *EXACT)
     assert done.returncode == 0, done.stdout
     assert f"skipped: {made[1][:7]}" in done.stdout
     assert f"first bad commit: {made[3]}" in done.stdout
 
 
-def test_where_only_skipped_commits_are_left_it_names_them(versioned: Project) -> None:
+def test_where_only_skipped_commits_are_left_it_names_them(versioned: Project, bisect: Callable[..., Ended]) -> None:
     broken: dict[str, object] = {"text": "import there_is_no_such_module"}
     made = commits(versioned, {}, broken, {"copies": 5})
-    done = bisect(versioned, "good", "HEAD", "copies", *EXACT)
+    done = bisect("good", "HEAD", "copies", *EXACT)
     assert done.returncode == CANNOT_JUDGE, done.stdout
     assert "skipped: " in done.stdout
     assert "it is one of:" in done.stdout
@@ -71,9 +86,9 @@ def test_where_only_skipped_commits_are_left_it_names_them(versioned: Project) -
         assert commit in done.stdout.partition("it is one of:")[2]
 
 
-def test_a_timed_metric_is_found_by_the_paired_verdict(versioned: Project) -> None:
+def test_a_timed_metric_is_found_by_the_paired_verdict(versioned: Project, bisect: Callable[..., Ended]) -> None:
     made = commits(versioned, {}, {"slower": 1.3}, {"slower": 1.3})
-    done = bisect(versioned, "good", "HEAD", "reuse efficiency", *EXACT, "--gate-workers=4")
+    done = bisect("good", "HEAD", "reuse efficiency", *EXACT, "--gate-workers=4")
     assert done.returncode == 0, done.stdout
     assert f"first bad commit: {made[1]}" in done.stdout
 
@@ -87,17 +102,19 @@ def test_a_timed_metric_is_found_by_the_paired_verdict(versioned: Project) -> No
         (("nowhere", "HEAD", "copies"), "there is no revision 'nowhere'"),
     ],
 )
-def test_what_cannot_be_searched_is_told(versioned: Project, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_searched_is_told(
+    versioned: Project, bisect: Callable[..., Ended], arguments: tuple[str, ...], words: str
+) -> None:
     commits(versioned, {})
-    done = bisect(versioned, *arguments, *EXACT, "--gate-workers=4")
+    done = bisect(*arguments, *EXACT, "--gate-workers=4")
     assert done.returncode == CANNOT_JUDGE
     assert words in done.stdout
 
 
-def test_a_suite_that_cannot_run_is_told(versioned: Project) -> None:
+def test_a_suite_that_cannot_run_is_told(versioned: Project, bisect: Callable[..., Ended]) -> None:
     commits(versioned, {"copies": 5})
     versioned.write("pytest.ini", INI.replace("gate_subject = engine", ""))
-    done = bisect(versioned, "good", "HEAD", "copies", *EXACT)
+    done = bisect("good", "HEAD", "copies", *EXACT)
     assert done.returncode == CANNOT_JUDGE
     assert "pytest ended with 4 and no verdict" in done.stdout
     assert "gate_subject" in done.stdout
