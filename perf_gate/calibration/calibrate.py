@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from perf_gate.calibration import plot
-from perf_gate.calibration.family import Family
 from perf_gate.calibration.loop import Loop
 from perf_gate.calibration.options import add_verb, contradiction
-from perf_gate.calibration.pool import CalibrationError, gather, gather_pairs
+from perf_gate.calibration.pool import CalibrationError, Pool, gather, gather_pairs
 from perf_gate.calibration.replay import Hearing, PairedHearing, RecordHearing
 from perf_gate.calibration.report import RealLine, Report, counted, words
 from perf_gate.calibration.rival import compete
@@ -89,18 +88,18 @@ def calibrate(options: argparse.Namespace) -> Report:
 def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
     record = load(options.record)
     section = lenient(_section(record, options.machine), dict(options.allowance))
-    family = Family.against_record(gather({record.name: section.measurements}), policy)
-    slowed = slowable(family, options.arm, options.within)
-    slow = [family.scenarios[index] for index in slowed]
+    own = gather({record.name: section.measurements})
+    slowed = slowable(own, options.arm, options.within)
+    slow = [own.measurements[index].scenario for index in slowed]
 
     runs = _runs(options, slow)
     sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.honest.items()}}
     pool = gather(sources)
-    family = Family.against_record(pool, policy)
     asked, drawn = Split(options.record_workers, looks), split(pool.workers, options.record_workers, looks, policy)
     cases = _cases(options.slowdowns, TROUBLES)
+    draws = AgainstRecord(pool, policy, drawn, cases, options.seed)
     tallies = simulate(
-        AgainstRecord(pool, family, drawn, cases, options.seed), cases, arm=options.arm, within=options.within,
+        draws, cases, arm=options.arm, within=options.within,
         runs=options.runs, seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
     rivals = compete(
@@ -118,13 +117,13 @@ def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy:
         against="the record",
         arm=options.arm,
         slowed=len(slow),
-        rows=family.rows,
+        rows=draws.rows,
         tallies=tallies,
         real=_replayed(runs, RecordHearing(policy, looks, section), options, slow),
         rivals=rivals,
         limits=[SPLITS.format(pool.workers), *([] if drawn == asked else [_too_few(pool.workers, drawn, asked)])],
     )
-    return _completed(report, family, options, sources, pool.left_out)
+    return _completed(report, pool, options, sources)
 
 
 def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
@@ -132,16 +131,16 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
     if not runs.honest:
         raise CalibrationError("no run with the same code on both sides was given: add some without --plant")
     pairs = gather_pairs({name: (each.measurements, each.beside) for name, each in runs.honest.items()})
-    family = Family.beside_base(pairs, policy)
     if pairs.now.workers < 2 * looks[-1]:
         raise CalibrationError(
             f"{pairs.now.workers} pairs are too few to draw different runs of {looks[-1]} from: "
             f"at least {2 * looks[-1]}, add runs with --against"
         )
-    slow = [family.scenarios[index] for index in slowable(family, options.arm, options.within)]
+    slow = [pairs.now.measurements[index].scenario for index in slowable(pairs.now, options.arm, options.within)]
+    draws = BesideBase(pairs, policy, looks)
     cases = _cases(options.slowdowns)
     tallies = simulate(
-        BesideBase(family, looks), cases, arm=options.arm, within=options.within, runs=options.runs,
+        draws, cases, arm=options.arm, within=options.within, runs=options.runs,
         seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
     seconds = sorted(each.seconds for each in runs.honest.values())
@@ -157,27 +156,21 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
         against="the base beside them",
         arm=options.arm,
         slowed=len(slow),
-        rows=family.rows,
+        rows=draws.rows,
         tallies=tallies,
         real=_replayed(runs, PairedHearing(policy, looks), options, slow),
         limits=[DRAWS.format(pairs.now.workers)],
     )
-    return _completed(report, family, options, runs.honest, pairs.left_out)
+    return _completed(report, replace(pairs.now, left_out=pairs.left_out), options, runs.honest)
 
 
-def _completed(
-    report: Report,
-    family: Family,
-    options: argparse.Namespace,
-    sources: Sized,
-    left_out: Mapping[str, str],
-) -> Report:
+def _completed(report: Report, pool: Pool, options: argparse.Namespace, sources: Sized) -> Report:
     """With the facts and the limits that every calibration has."""
     facts = {
         "command": f"`{shlex.join(options.line)}`",
         "date": datetime.now(UTC).date().isoformat(),
         **report.facts,
-        "judged": f"{counted(len(family.scenarios), 'timed scenario')}, {family.rows} sampled rows",
+        "judged": f"{counted(len(pool.measurements), 'timed scenario')}, {report.rows} sampled rows",
         "promised": f"at most {100 * options.alpha:g} % of unchanged runs red, over all rows and looks",
         "slowed down": f"the seconds of the arm `{options.arm}`, in one of {report.slowed} scenarios (in turn) or in "
         "all",
@@ -186,7 +179,7 @@ def _completed(
         *report.limits,
         PLANTED,
         *([MIXED] if len(sources) > 1 else []),
-        *(f"Left out: {source}: {why}." for source, why in left_out.items()),
+        *(f"Left out: {source}: {why}." for source, why in pool.left_out.items()),
     ]
     return replace(report, facts=facts, limits=limits)
 

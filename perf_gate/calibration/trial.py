@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perf_gate.calibration.family import Family, Found, Stand, effect_of
-from perf_gate.calibration.pool import CalibrationError, Pool
+from perf_gate.calibration.pool import CalibrationError, Pairs, Pool
 from perf_gate.calibration.rate import Rate
 from perf_gate.calibration.split import Split
 from perf_gate.calibration.trouble import Trouble, troubled
-from perf_gate.judging.decision import Flags
+from perf_gate.judging.contest import POOLED_PREFIX, Contest, Evidence, Values, beside, contest, values, weigh
+from perf_gate.judging.decision import Decision, Flags, decide
 from perf_gate.judging.estimate import Floats
+from perf_gate.judging.policy import Policy
+from perf_gate.metric import Better, Sampled
 
 CHUNK = 1000
 Tell = Callable[[int, int], None]
@@ -75,8 +78,14 @@ class _Ends:
         red, undecided, improved = np.zeros((3, runs), dtype=bool)
         return cls(red, undecided, improved, np.ones(runs, dtype=bool))
 
-    def take(self, found: Found) -> None:
-        """Take in the verdicts of the runs that are open; those that have nothing undecided end."""
+    def take(self, found: Decision | None) -> None:
+        """Take in the verdicts of the runs that are open; those that have nothing undecided end.
+
+        None: too few workers to judge anything.
+        """
+        if found is None:
+            self.undecided[self.open] = True
+            return
         red, undecided = found.regressed.any(axis=-1), found.undecided.any(axis=-1)
         self.red[self.open] = red
         self.undecided[self.open] = undecided & ~red
@@ -84,80 +93,127 @@ class _Ends:
         self.open[self.open] = undecided
 
 
-def slowable(family: Family, arm: str, within: str = "") -> list[int]:
+def effect_of(arm: str, metric: Sampled) -> float:
+    """1 where the metric gets worse in proportion to the arm's seconds, -1 where it gets better, 0 without the arm."""
+    sign = 1.0 if metric.better is Better.LOWER else -1.0
+    return sign * ((metric.numerator == arm) - (metric.denominator == arm))
+
+
+def slowable(pool: Pool, arm: str, within: str = "") -> list[int]:
     """The scenarios with a metric that the arm's seconds make worse, and `within` in their names.
 
     Raises CalibrationError where there is none.
     """
-    worse = sorted({line.scenario for line in family.lines if effect_of(arm, line.metric) > 0})
-    found = [index for index in worse if within in family.scenarios[index]]
+    scenarios = [each.scenario for each in pool.measurements]
+    sampled = [[metric for metric in each.metrics if isinstance(metric, Sampled)] for each in pool.measurements]
+    worse = [index for index, metrics in enumerate(sampled) if any(effect_of(arm, metric) > 0 for metric in metrics)]
+    found = [index for index in worse if within in scenarios[index]]
     if worse and not found:
-        raise CalibrationError(f"no scenario that {arm!r} slows down has {within!r} in its name: {family.scenarios}")
+        raise CalibrationError(f"no scenario that {arm!r} slows down has {within!r} in its name: {scenarios}")
     if not found:
-        arms = sorted({arm for line in family.lines for arm in (line.metric.numerator, line.metric.denominator) if arm})
+        arms = sorted(
+            {arm for metrics in sampled for each in metrics for arm in (each.numerator, each.denominator) if arm}
+        )
         raise CalibrationError(f"no metric gets worse with the seconds of an arm {arm!r}; the arms are {arms}")
     return found
 
 
 class Draws(ABC):
-    """Where runs come from. family: the rows that they are judged by. troubles: what the machine can be made to do."""
+    """Where runs come from.
 
-    family: Family
+    pool: the workers of the candidate. policy: how a run is judged. troubles: what the machine can be made to do.
+    """
+
+    pool: Pool
+    policy: Policy
     troubles: tuple[Trouble, ...] = ()
 
     @abstractmethod
-    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
-        """Draw `runs` runs; what comes back gives their evidence look by look, under a trouble or none."""
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Evidence | None]]:
+        """Draw `runs` runs; what comes back gives their evidence look by look, under a trouble or none.
+
+        None: too few workers to judge anything.
+        """
+
+    @property
+    def rows(self) -> int:
+        """Number of sampled rows that a run is judged by, the pooled ones included."""
+        own = _lines(self.pool)
+        evidence, unable = weigh([contest(s, m, v, v, allowance=m.allowance) for s, m, v in own], self.policy)
+        return len(unable) + (0 if evidence is None else len(evidence.contests))
+
+
+def _lines(pool: Pool) -> list[tuple[str, Sampled, Values]]:
+    """Scenario, metric and values of every sampled metric."""
+    return [
+        (each.scenario, metric, values(metric, each))
+        for each in pool.measurements
+        for metric in each.metrics
+        if isinstance(metric, Sampled)
+    ]
 
 
 class AgainstRecord(Draws):
     """Records with a candidate each, drawn from one pool of workers."""
 
-    def __init__(self, pool: Pool, family: Family, split: Split, cases: Sequence[Case], seed: int = 0) -> None:
+    def __init__(self, pool: Pool, policy: Policy, split: Split, cases: Sequence[Case], seed: int = 0) -> None:
         """Disturb the pool's samples for the cases that want it. Deterministic for a seed."""
-        self.family, self._pool, self._split = family, pool, split
+        self.pool, self.policy, self._split = pool, policy, split
+        self._calm = _lines(pool)
         self.troubles = tuple(dict.fromkeys(case.trouble for case in cases if case.trouble is not None))
-        self._tables = {
-            trouble: troubled(trouble, pool, family, split.looks[-1], np.random.default_rng([seed, 1, number]))
+        self._troubled = {
+            trouble: troubled(trouble, pool, split.looks[-1], np.random.default_rng([seed, 1, number]))
             for number, trouble in enumerate(self.troubles)
         }
 
-    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Evidence | None]]:
         """See Draws.draw."""
-        reference, now = self._split.draw(random, self._pool.workers, runs)
-        return lambda trouble: self._stands(reference, now, trouble)
+        reference, now = self._split.draw(random, self.pool.workers, runs)
+        return lambda trouble: self._looks(reference, now, trouble)
 
-    def _stands(self, reference: np.ndarray, now: np.ndarray, trouble: Trouble | None) -> Iterator[Stand]:
+    def _looks(
+        self, reference: NDArray[np.intp], now: NDArray[np.intp], trouble: Trouble | None
+    ) -> Iterator[Evidence | None]:
+        sides = [self._sides(line, reference, now, trouble) for line in range(len(self._calm))]
+        for look in self._split.looks:
+            found: list[Contest] = []
+            for (scenario, metric, _), (ours, theirs) in zip(self._calm, sides, strict=True):
+                # A record is whole from the first look on.
+                first = ours.only(ours.workers[:look])
+                found.append(contest(scenario, metric, first, theirs, allowance=metric.allowance))
+            yield weigh(found, self.policy)[0]
+
+    def _sides(
+        self, line: int, reference: NDArray[np.intp], now: NDArray[np.intp], trouble: Trouble | None
+    ) -> tuple[Values, Values]:
+        calm = self._calm[line][2]
+        ours, theirs = calm.drawn(now), calm.drawn(reference)
         if trouble is None:
-            ours, theirs = self.family.now[:, now], self.family.reference[:, reference]
-        else:
-            slowed, apart = self._tables[trouble]
-            ours, theirs = slowed[:, now, np.arange(now.shape[1])], apart[:, reference]
-        yield from _by_look(self.family, self._split.looks, ours, theirs, whole_reference=True)
+            return ours, theirs
+        run, record = self._troubled[trouble][line]
+        return Values(ours.workers, run[now, np.arange(now.shape[1])]), Values(theirs.workers, record[reference])
 
 
 class BesideBase(Draws):
     """Paired runs, drawn from one pool of pairs."""
 
-    def __init__(self, family: Family, looks: Sequence[int]) -> None:
+    def __init__(self, pairs: Pairs, policy: Policy, looks: Sequence[int]) -> None:
         """looks: numbers of pairs, ascending; each run holds different ones."""
-        self.family, self._looks = family, tuple(looks)
+        self.pool, self.policy, self._looks = pairs.now, policy, tuple(looks)
+        self._sides = list(zip(_lines(pairs.now), _lines(pairs.base), strict=True))
 
-    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Stand]]:
+    def draw(self, random: np.random.Generator, runs: int) -> Callable[[Trouble | None], Iterator[Evidence | None]]:
         """See Draws.draw."""
-        pairs = self.family.now.shape[1]
+        pairs = self.pool.workers
         chosen = random.permuted(np.tile(np.arange(pairs), (runs, 1)), axis=1)[:, : self._looks[-1]]
-        ours, theirs = self.family.now[:, chosen], self.family.reference[:, chosen]
-        return lambda _: _by_look(self.family, self._looks, ours, theirs, whole_reference=False)
+        return lambda _: (self._evidence(chosen[:, :look]) for look in self._looks)
 
-
-def _by_look(
-    family: Family, looks: Sequence[int], now: Floats, reference: Floats, *, whole_reference: bool
-) -> Iterator[Stand]:
-    """The evidence at each look; values are (lines, runs, workers). A record is whole from the first look on."""
-    ours, theirs = np.swapaxes(now, 0, 1), np.swapaxes(reference, 0, 1)
-    for look in looks:
-        yield family.stand(ours[:, :, :look], theirs if whole_reference else theirs[:, :, :look])
+    def _evidence(self, chosen: NDArray[np.intp]) -> Evidence | None:
+        found = [
+            beside(scenario, metric, now.drawn(chosen), base.drawn(chosen), self.policy)
+            for (scenario, metric, now), (_, _, base) in self._sides
+        ]
+        return weigh(found, self.policy)[0]
 
 
 def simulate(
@@ -177,30 +233,61 @@ def simulate(
     """
     if unknown := {case.trouble for case in cases} - {None, *draws.troubles}:
         raise ValueError(f"runs cannot be drawn under {', '.join(each.name for each in unknown if each)}")
-    family = draws.family
-    slow = slowable(family, arm, within)
+    slow = slowable(draws.pool, arm, within)
+    scenarios = [each.scenario for each in draws.pool.measurements]
     random = np.random.default_rng([seed, 0])
     counts = {case: np.zeros(3, dtype=int) for case in cases}
     for start in range(0, runs, CHUNK):
         size = min(CHUNK, runs - start)
         drawn = draws.draw(random, size)
         turn = np.array(slow)[np.arange(start, start + size) % len(slow)]
-        one = turn[:, None] == np.arange(len(family.scenarios))
+        one = turn[:, None] == np.arange(len(scenarios))
         for trouble in (None, *draws.troubles):
             looks = list(drawn(trouble))
             for case in cases:
                 if case.trouble is trouble:
                     slowed = one | np.isin(np.arange(one.shape[1]), slow) if case.everywhere else one
-                    shift = family.shift(arm, 1 + case.slowdown, slowed)
-                    ends = _ended(family, looks, shift, size)
+                    effects = np.log1p(case.slowdown) * slowed
+                    ends = _ended(looks, arm, dict(zip(scenarios, effects.T, strict=True)), draws.policy, size)
                     counts[case] += [ends.red.sum(), ends.undecided.sum(), ends.improved.sum()]
         tell(start + size, runs)
     return {case: Tally(int(red), int(undecided), int(up), runs) for case, (red, undecided, up) in counts.items()}
 
 
-def _ended(family: Family, looks: Sequence[Stand], shift: Floats, runs: int) -> _Ends:
+def _ended(
+    looks: Sequence[Evidence | None], arm: str, slower: Mapping[str, Floats], policy: Policy, runs: int
+) -> _Ends:
+    """slower: by how much the arm is, on the log scale, in each scenario: (runs,)."""
     ends = _Ends.none(runs)
-    for look, stand in enumerate(looks, 1):
-        if ends.open.any():
-            ends.take(family.verdicts(stand.of(ends.open).shifted(shift[ends.open]), look))
+    for look, evidence in enumerate(looks, 1):
+        if evidence is None:
+            ends.take(None)
+        elif ends.open.any():
+            shift = shift_of(evidence.contests, arm, slower)
+            seen = evidence.of(ends.open).shifted(shift[ends.open])
+            ends.take(
+                decide(
+                    seen.contrast,
+                    seen.allowance,
+                    seen.resolution,
+                    alpha=policy.level(look),
+                    doubt=policy.doubt,
+                    weights=seen.weights,
+                )
+            )
     return ends
+
+
+def shift_of(contests: Sequence[Contest], arm: str, slower: Mapping[str, Floats]) -> Floats:
+    """By how much each row gets worse, on the log scale: (runs, rows).
+
+    slower: by how much the arm takes longer, on the log scale, in each scenario: (runs,).
+    """
+    columns: list[Floats] = []
+    for each in contests:
+        if each.scenario.startswith(POOLED_PREFIX):  # it stands behind all of its kind
+            own = [c for other, c in zip(contests, columns, strict=False) if other.kind == each.kind]
+            columns.append(np.mean(own, axis=0))
+        else:
+            columns.append(effect_of(arm, each.metric) * slower[each.scenario])
+    return np.stack(columns, axis=-1)

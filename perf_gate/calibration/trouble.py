@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perf_gate.calibration.family import Family
 from perf_gate.calibration.pool import Pool
 from perf_gate.judging import estimate
+from perf_gate.judging.contest import values
 from perf_gate.judging.estimate import Floats
 from perf_gate.measurement import Measurement
 from perf_gate.measuring.campaign import BATCH
@@ -75,21 +75,25 @@ class Neighbour(Trouble):
 TROUBLES: tuple[Trouble, ...] = (Drift(), OddProcess(), Neighbour())
 
 
-def troubled(
-    trouble: Trouble, pool: Pool, family: Family, places: int, random: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Log values under a trouble, of the candidate and of the record.
+def troubled(trouble: Trouble, pool: Pool, places: int, random: np.random.Generator) -> list[tuple[Floats, Floats]]:
+    """Log values under a trouble, of the candidate and of the record, for each sampled metric of each measurement.
 
-    The candidate's are (lines, workers, places): what a worker would have shown as the `place`-th of the run. Workers
-    run in batches, and within one a visit's time follows from its number. The record's are (lines, workers): only
+    The candidate's are (workers, places): what a worker would have shown as the `place`-th of the run. Workers
+    run in batches, and within one a visit's time follows from its number. The record's are (workers,): only
     what is a process's own, since a trouble of one run is none of the other.
     """
     of_now = np.stack([trouble.of_process(places, random) for _ in range(pool.workers)])
     of_then = np.concatenate([trouble.of_process(1, random) for _ in range(pool.workers)])
-    seconds = [_seconds(trouble, each, of_now, random) for each in pool.measurements]
-    now = [_values(line.metric, seconds[line.scenario]) for line in family.lines]
-    plain = np.array([line.metric.denominator is None for line in family.lines])
-    return np.stack(now), family.now + np.outer(plain, np.log(of_then))
+    found = []
+    for each in pool.measurements:
+        seconds = _seconds(trouble, each, of_now, random)
+        for metric in each.metrics:
+            if isinstance(metric, Sampled):
+                plain = values(metric, each).logs
+                found.append(
+                    (_values(metric, seconds), plain if metric.denominator is not None else plain + np.log(of_then))
+                )
+    return found
 
 
 def times(places: int, visits: int) -> Floats:

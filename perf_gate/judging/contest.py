@@ -1,12 +1,16 @@
-"""One sampled metric on both sides, and how contests of one kind lend each other strength."""
+"""One sampled metric on both sides, in one run or in thousands at once, and how those of one kind are judged together.
+
+Every array has leading axes for runs, written `...`: none for the run of a session, one for simulated runs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perf_gate.judging import estimate
 from perf_gate.judging.estimate import Contrast, Floats, Spread
@@ -19,23 +23,58 @@ POOLED_PREFIX = "(all"
 
 
 @dataclass(frozen=True)
+class Values:
+    """A metric's value in every worker of one side, on the log scale.
+
+    workers: the name of each. logs: (..., workers). Equal names in two scenarios of one side are the same worker.
+    """
+
+    workers: tuple[str, ...]
+    logs: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """The mean over the workers, (...); their order changes nothing, not even in the last bit."""
+        found: Floats = np.sort(self.logs, axis=-1).mean(axis=-1)
+        return found
+
+    def only(self, workers: Sequence[str]) -> Values:
+        """The values of these workers, in this order."""
+        place = {name: index for index, name in enumerate(self.workers)}
+        return Values(tuple(workers), self.logs[..., [place[name] for name in workers]])
+
+    def drawn(self, chosen: NDArray[np.intp]) -> Values:
+        """The values of runs that consist of the workers with these indices: (runs, workers)."""
+        return Values(tuple(map(str, range(chosen.shape[-1]))), self.logs[..., chosen])
+
+
+def values(metric: Sampled, measurement: Measurement) -> Values:
+    """The metric's value in each worker of a measurement."""
+    above = measurement.seconds[metric.numerator]
+    if metric.denominator is None:
+        logs = [math.log(estimate.location(visits)) for visits in above]
+    else:
+        logs = list(map(float, map(estimate.log_ratio, above, measurement.seconds[metric.denominator])))
+    return Values(measurement.names, np.array(logs, dtype=np.float64))
+
+
+@dataclass(frozen=True)
 class Contest:
     """One sampled metric of one scenario (or of all of a kind, pooled), ready to be judged.
 
-    now, reference: worker name -> log of the metric's value in that worker.
-    allowance, resolution: log scale; a floor is already in them. floor: what the floor alone allows, log
-    scale.
+    allowance, resolution: log scale, (...); a floor is already in them. floor: what the floor alone allows, log scale,
+    (...).
     against: name of the record where it is not the one asked for, else "". paired: both sides were measured in one
     run, and equal names on them are two workers that took turns.
     """
 
     scenario: str
     metric: Sampled
-    now: Mapping[str, float]
-    reference: Mapping[str, float]
-    allowance: float
-    resolution: float
-    floor: float = 0.0
+    now: Values
+    reference: Values
+    allowance: Floats
+    resolution: Floats
+    floor: Floats
     against: str = ""
     paired: bool = False
 
@@ -47,85 +86,72 @@ class Contest:
         return (self.against, metric.name, metric.unit, metric.better.value, *arms)
 
     @property
-    def sign(self) -> float:
-        """1 where a larger value is worse, -1 where a smaller one is."""
-        return 1.0 if self.metric.better is Better.LOWER else -1.0
-
-    @property
     def workers(self) -> tuple[int, int]:
         """Number of workers now and in the reference."""
-        return len(self.now), len(self.reference)
+        return len(self.now.workers), len(self.reference.workers)
 
 
-def beside(metric: Sampled, now: Measurement, base: Measurement, policy: Policy) -> Contest:
-    """Set one metric of `now` against a base that was measured in the same run, pair by pair.
+def beside(scenario: str, metric: Sampled, now: Values, base: Values, policy: Policy) -> Contest:
+    """Set a metric against a base that was measured in the same run, pair by pair.
 
     Allowed is Policy.paired_share of the metric's allowance, unless the metric names one of its own for this
     (Sampled.beside).
     """
-    allowance, apart = bounds_beside(metric, policy)
-    ours, theirs = values(metric, now), values(metric, base)
-    names = [name for name in ours if name in theirs]
-    ours, theirs = ({name: side[name] for name in names} for side in (ours, theirs))
-    floor = _floor(metric, math.exp(mean(theirs.values()))) if theirs else 0.0
-    allowed = max(allowance, floor)
-    return Contest(now.scenario, metric, ours, theirs, allowed, allowed + apart, floor, paired=True)
-
-
-def bounds_beside(metric: Sampled, policy: Policy) -> tuple[float, float]:
-    """What `beside` grants before any floor, and how far the resolution lies from that; on the log scale."""
     own = metric.beside
     allowance = policy.paired_share * math.log1p(metric.allowance) if own is None else math.log1p(own)
-    return allowance, policy.paired_reach * max(math.log1p(metric.resolution) - allowance, distance(metric))
-
-
-def distance(metric: Sampled) -> float:
-    """How far the resolution of a metric lies from its allowance, on the log scale."""
-    return math.log1p(metric.resolution) - math.log1p(metric.allowance)
+    apart = policy.paired_reach * max(math.log1p(metric.resolution) - allowance, _distance(metric))
+    both = [name for name in now.workers if name in set(base.workers)]
+    return _contest(scenario, metric, now.only(both), base.only(both), allowance=allowance, distance=apart, paired=True)
 
 
 def contest(
     scenario: str,
     metric: Sampled,
-    now: Measurement,
-    reference: Measurement,
+    now: Values,
+    reference: Values,
     *,
     allowance: float,
     against: str = "",
 ) -> Contest:
-    """Set one metric of `now` against `reference`.
+    """Set a metric against a record.
 
     allowance: relative (0.01 = 1 %), in place of the metric's own; the resolution keeps its distance from
     it. A floor raises the allowance where it is the larger one.
     """
-    ours, theirs = values(metric, now), values(metric, reference)
-    before = math.exp(mean(theirs.values())) if theirs else math.inf
-    floor = _floor(metric, before)
-    allowed = max(math.log1p(allowance), floor)
-    return Contest(scenario, metric, ours, theirs, allowed, allowed + distance(metric), floor, against)
+    allowed = math.log1p(allowance)
+    return _contest(scenario, metric, now, reference, allowance=allowed, distance=_distance(metric), against=against)
 
 
-def _floor(metric: Sampled, before: float) -> float:
-    share = metric.floor / before
+def _distance(metric: Sampled) -> float:
+    """How far the resolution of a metric lies from its allowance, on the log scale."""
+    return math.log1p(metric.resolution) - math.log1p(metric.allowance)
+
+
+def _contest(
+    scenario: str,
+    metric: Sampled,
+    now: Values,
+    reference: Values,
+    *,
+    allowance: float,
+    distance: float,
+    against: str = "",
+    paired: bool = False,
+) -> Contest:
+    floor = _floor(metric, reference)
+    allowed = np.maximum(allowance, floor)
+    return Contest(scenario, metric, now, reference, allowed, allowed + distance, floor, against, paired)
+
+
+def _floor(metric: Sampled, reference: Values) -> Floats:
+    """What the floor allows beside the reference's mean, (...); nothing where the reference has no worker."""
+    if not reference.workers or not metric.floor:
+        return np.zeros(reference.logs.shape[:-1])
+    share = metric.floor / np.exp(reference.mean)
     if metric.better is Better.LOWER:
-        return math.log1p(share)
-    return -math.log1p(-share) if share < 1 else math.inf
-
-
-def mean(logs: Iterable[float]) -> float:
-    """Mean that does not depend on the order, not even in the last bit."""
-    ordered = list(logs)
-    return math.fsum(ordered) / len(ordered)
-
-
-def values(metric: Sampled, measurement: Measurement) -> dict[str, float]:
-    """Log of the metric's value in each worker, by worker name."""
-    above = measurement.seconds[metric.numerator]
-    if metric.denominator is None:
-        logs = [math.log(estimate.location(visits)) for visits in above]
-    else:
-        logs = list(map(float, map(estimate.log_ratio, above, measurement.seconds[metric.denominator])))
-    return dict(zip(measurement.names, logs, strict=True))
+        return np.asarray(np.log1p(share))
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log1p(-np.minimum(share, 1.0)))
 
 
 def kinds(contests: Iterable[Contest]) -> list[list[Contest]]:
@@ -151,7 +177,7 @@ def pool(kind: Sequence[Contest], policy: Policy) -> list[Contest]:
 def _crews(kind: Sequence[Contest]) -> list[list[Contest]]:
     parts: list[tuple[set[str], list[Contest]]] = []
     for each in kind:
-        crew, members = set(each.now), [each]
+        crew, members = set(each.now.workers), [each]
         apart = []
         for other_crew, others in parts:
             if crew & other_crew:
@@ -164,63 +190,126 @@ def _crews(kind: Sequence[Contest]) -> list[list[Contest]]:
 
 def _pooled(part: Sequence[Contest], policy: Policy, scenario: str) -> Contest:
     first = part[0]
-    floor = mean(each.floor for each in part)
-    allowance = max(policy.pooled_share * mean(each.allowance for each in part), floor)
-    distance = policy.pooled_reach(paired=first.paired) * mean(each.resolution - each.allowance for each in part)
-    return Contest(
-        scenario,
-        first.metric,
-        _mean_by_worker([each.now for each in part]),
-        _mean_by_worker([each.reference for each in part]),
-        allowance,
-        allowance + distance,
-        floor,
-        first.against,
-        first.paired,
+    floor = _mean([each.floor for each in part])
+    allowance = np.maximum(policy.pooled_share * _mean([each.allowance for each in part]), floor)
+    with np.errstate(invalid="ignore"):  # a floor that allows everything resolves nothing
+        distance = policy.pooled_reach(paired=first.paired) * _mean([each.resolution - each.allowance for each in part])
+    return replace(
+        first,
+        scenario=scenario,
+        now=_mean_by_worker([each.now for each in part]),
+        reference=_mean_by_worker([each.reference for each in part]),
+        allowance=allowance,
+        resolution=allowance + distance,
+        floor=floor,
     )
 
 
-def _mean_by_worker(scenarios: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    common = set(scenarios[0]).intersection(*scenarios[1:])
-    return {name: mean(each[name] for each in scenarios) for name in scenarios[0] if name in common}
+def _mean(scenarios: Sequence[Floats]) -> Floats:
+    """The mean over scenarios; their order changes nothing, not even in the last bit."""
+    found: Floats = np.sort(np.stack(scenarios, axis=-1), axis=-1).mean(axis=-1)
+    return found
 
 
-def contrasts(kind: Sequence[Contest]) -> Contrast:
+def _mean_by_worker(scenarios: Sequence[Values]) -> Values:
+    shared = common(scenarios)
+    return Values(shared, _mean([each.only(shared).logs for each in scenarios]))
+
+
+def common(sides: Sequence[Values]) -> tuple[str, ...]:
+    """The workers that are in all of them, in the order of the first."""
+    shared = set(sides[0].workers).intersection(*(each.workers for each in sides[1:]))
+    return tuple(name for name in sides[0].workers if name in shared)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the samples say of every row of a run, or of many runs at one look.
+
+    contests: one per row, kind by kind, the pooled ones behind each kind. contrast, allowance, resolution: (..., rows),
+    on the log scale. weights: see perf_gate.judging.decision.holm_levels.
+    """
+
+    contests: tuple[Contest, ...]
+    contrast: Contrast
+    allowance: Floats
+    resolution: Floats
+    weights: Floats | None
+
+    def of(self, runs: NDArray[np.bool_]) -> Evidence:
+        """The same for some of the runs; what is known of each contest stays that of all."""
+        contrast = Contrast(self.contrast.change[runs], self.contrast.error[runs], self.contrast.df[runs])
+        return replace(self, contrast=contrast, allowance=self.allowance[runs], resolution=self.resolution[runs])
+
+    def shifted(self, shift: Floats) -> Evidence:
+        """The same where the candidate is worse by `shift` (..., rows). Exact for a constant factor on an arm."""
+        return replace(self, contrast=replace(self.contrast, change=self.contrast.change + shift))
+
+
+def weigh(contests: Iterable[Contest], policy: Policy) -> tuple[Evidence | None, list[Contest]]:
+    """Take all contests of a run, and the pooled ones that follow from them, as one family.
+
+    Returns the evidence, None where there is none, and the contests that have too few workers to be judged.
+    """
+    able: list[Contest] = []
+    unable: list[Contest] = []
+    parts = []
+    for kind in kinds(contests):
+        for group in (kind, *([each] for each in pool(kind, policy))):
+            enough = [each for each in group if min(each.workers) >= policy.workers]
+            unable += [each for each in group if min(each.workers) < policy.workers]
+            if enough:
+                able += enough
+                parts.append(_contrasts(enough))
+    if not able:
+        return None, unable
+    return (
+        Evidence(
+            tuple(able),
+            estimate.join(parts),
+            np.stack([each.allowance for each in able], axis=-1),
+            np.stack([each.resolution for each in able], axis=-1),
+            shares(able, policy),
+        ),
+        unable,
+    )
+
+
+def _contrasts(kind: Sequence[Contest]) -> Contrast:
     """Contrast of each contest of a kind, their spread moderated. Needs 2 workers everywhere.
 
     Paired contests are judged by what each pair differs by: what two workers that took turns have in common (the drift
     of the machine, the state it was in) is no error of the comparison.
     """
-    signs = [each.sign for each in kind]
+    signs = [1.0 if each.metric.better is Better.LOWER else -1.0 for each in kind]
     if kind[0].paired:
-        apart = [{name: each.now[name] - each.reference[name] for name in each.now} for each in kind]
-        return estimate.paired(_side(apart), signs)
-    now = _side([each.now for each in kind])
-    reference = _side([each.reference for each in kind])
-    return estimate.contrast(now, reference, signs)
+        return estimate.paired(
+            _side([replace(each.now, logs=each.now.logs - each.reference.logs) for each in kind]), signs
+        )
+    return estimate.contrast(_side([each.now for each in kind]), _side([each.reference for each in kind]), signs)
 
 
-def _side(scenarios: Sequence[Mapping[str, float]]) -> Spread:
-    plain = estimate.spread([list(each.values()) for each in scenarios])
-    return estimate.moderate(plain, estimate.coupling(_common(scenarios)))
+def _side(scenarios: Sequence[Values]) -> Spread:
+    plain = estimate.spread([each.logs for each in scenarios])
+    if len(scenarios) < 3:  # moderate changes nothing then
+        return plain
+    shared = common(scenarios)
+    matrix = np.stack([each.only(shared).logs for each in scenarios], axis=-2)
+    # By value, so that renaming or reordering the workers changes nothing, not even in the last bit.
+    order = np.lexsort(np.moveaxis(matrix, -2, 0)[::-1], axis=-1)
+    return estimate.moderate(plain, estimate.coupling(np.take_along_axis(matrix, order[..., None, :], axis=-1)))
 
 
-def _common(scenarios: Sequence[Mapping[str, float]]) -> Floats:
-    # Sorted by value, so that renaming or reordering the workers changes nothing, not even in the last bit.
-    shared = set(scenarios[0]).intersection(*scenarios[1:])
-    columns = sorted(tuple(each[name] for each in scenarios) for name in shared)
-    return np.array(columns, dtype=np.float64).reshape(len(columns), len(scenarios)).T
-
-
-def shares(pooled: Sequence[bool], metrics: Sequence[Sampled], policy: Policy) -> Floats | None:
+def shares(rows: Sequence[Contest], policy: Policy) -> Floats | None:
     """What each row of a paired run starts with of the promised alarms, all together 1; None: every row alike.
 
-    pooled: which rows are; metrics: of each row. A base is seen by few pairs, and what few pairs have to show for a
-    small level is much. A change of the hit path is expected in the pooled rows, and there in the one first of which
-    least is allowed: they share Policy.pooled_alarms in inverse proportion to their allowances, the others the rest.
+    A base is seen by few pairs, and what few pairs have to show for a small level is much. A change of the hit path is
+    expected in the pooled rows, and there in the one first of which least is allowed: they share Policy.pooled_alarms
+    in inverse proportion to their allowances, the others the rest.
     """
-    if all(pooled) or not any(pooled):
+    pooled = [each.scenario.startswith(POOLED_PREFIX) for each in rows]
+    if not rows[0].paired or all(pooled) or not any(pooled):
         return None
-    among = np.array([1 / metric.allowance if own else 0.0 for own, metric in zip(pooled, metrics, strict=True)])
+    among = np.array([1 / each.metric.allowance if own else 0.0 for own, each in zip(pooled, rows, strict=True)])
     alone = (1 - policy.pooled_alarms) / pooled.count(False)
     return np.where(pooled, policy.pooled_alarms * among / among.sum(), alone)

@@ -16,18 +16,32 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from the contrasts of a family; every field (..., rows), on the log scale.
+    """The verdicts that follow from the contrasts of a family; every field (..., rows).
 
-    low, high: the ends that decided. `regressed` exactly where low > allowance, `improved` exactly where
-        high < -allowance; both hold for all rows of the family at once.
-    ceiling: upper end at the confidence with which a `pass` rules out a regression; `passed` where it lies
-        below the resolution and nothing is regressed.
-    detectable: the smallest measured change that would have been `regressed`.
+    regressed, improved: worse, or better, by more than the allowance; right for all rows of the family at once, but for
+        a chance of `alpha` in each direction. passed: not regressed, and worse by the resolution only with a chance of
+        `doubt`.
     """
 
     regressed: Flags
     improved: Flags
     passed: Flags
+
+    @property
+    def undecided(self) -> Flags:
+        """Neither of the three."""
+        return ~(self.regressed | self.improved | self.passed)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a family can tell of each row; every field (..., rows), on the log scale.
+
+    low, high: the ends that decided: a row is regressed where low > allowance, improved where high < -allowance.
+    ceiling: upper end at the confidence with which a `pass` rules out a regression.
+    detectable: the smallest measured change that would have been `regressed`.
+    """
+
     low: Floats
     high: Floats
     ceiling: Floats
@@ -76,26 +90,48 @@ def decide(
     doubt: float,
     weights: ArrayLike | None = None,
 ) -> Decision:
-    """Judge a family of rows.
+    """Judge families of rows.
 
-    allowance, resolution: (rows,), log scale. alpha: chance of any false alarm in the family when no change
+    allowance, resolution: (..., rows), log scale. alpha: chance of any false alarm in a family when no change
     exceeds its allowance. doubt: chance that a row passes although its change is as large as the
     resolution. weights: see holm_levels.
+    """
+    limit = np.asarray(allowance, dtype=np.float64)
+    regressed = _rejected(contrast.change - limit, contrast, alpha, weights)
+    improved = _rejected(-contrast.change - limit, contrast, alpha, weights)
+    ceiling = _ceiling(contrast, doubt)
+    return Decision(regressed, improved, ~regressed & (ceiling < np.asarray(resolution, dtype=np.float64)))
+
+
+def bounds(
+    contrast: Contrast, allowance: ArrayLike, *, alpha: float, doubt: float, weights: ArrayLike | None = None
+) -> Bounds:
+    """The intervals behind what `decide` says of the same arguments.
+
+    Apart from it because they take far longer, and thousands of simulated runs do without.
     """
     limit = np.asarray(allowance, dtype=np.float64)
     worse = holm_levels(tail((contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
     better = holm_levels(tail((-contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
     reach = quantile(worse, contrast.df) * contrast.error
-    low = contrast.change - reach
-    high = contrast.change + quantile(better, contrast.df) * contrast.error
-    ceiling = contrast.change + quantile(doubt, contrast.df) * contrast.error
-    regressed = low > limit
-    return Decision(
-        regressed=regressed,
-        improved=high < -limit,
-        passed=~regressed & (ceiling < np.asarray(resolution, dtype=np.float64)),
-        low=low,
-        high=high,
-        ceiling=ceiling,
+    return Bounds(
+        low=contrast.change - reach,
+        high=contrast.change + quantile(better, contrast.df) * contrast.error,
+        ceiling=_ceiling(contrast, doubt),
         detectable=limit + reach,
     )
+
+
+def _ceiling(contrast: Contrast, doubt: float) -> Floats:
+    found: Floats = contrast.change + quantile(doubt, contrast.df) * contrast.error
+    return found
+
+
+def _rejected(excess: Floats, contrast: Contrast, alpha: float, weights: ArrayLike | None) -> Flags:
+    """Whether Holm's procedure rejects; p-values are computed only where they could be small enough to matter."""
+    t = excess / contrast.error
+    p = np.ones_like(t)
+    # A t distribution leaves more above t > 0 than the normal one: below its quantile no p is as small as alpha.
+    worth = t >= -special.ndtri(alpha)
+    p[worth] = tail(t[worth], contrast.df[worth])
+    return np.asarray(p <= holm_levels(p, alpha, weights))

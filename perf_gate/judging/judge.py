@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from perf_gate.judging import estimate, inventory, reason
-from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, contrasts, kinds, mean, pool, shares
-from perf_gate.judging.decision import Decision, decide
+from perf_gate.judging import inventory, reason
+from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, values, weigh
+from perf_gate.judging.decision import bounds, decide
 from perf_gate.judging.inventory import RECORD, Pair
 from perf_gate.judging.policy import Policy
 from perf_gate.measurement import Measurement
@@ -103,7 +105,8 @@ def judge_beside(
             if isinstance(metric, Exact):
                 rows.append(_exact(pair, metric, paired=True))
             elif sampled:
-                contests.append(beside(metric, pair.now, pair.reference, policy))
+                ours, theirs = values(metric, pair.now), values(metric, pair.reference)
+                contests.append(beside(pair.now.scenario, metric, ours, theirs, policy))
             else:
                 why = "not timed: only exact metrics were asked for."
                 rows.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
@@ -218,7 +221,8 @@ def _abroad(reference: Measurement, setting: Setting) -> bool:
 def _contest(pair: Pair, metric: Sampled, setting: Setting, against: str = "") -> Contest:
     abroad = _abroad(pair.reference, setting) and metric.elsewhere is not None
     allowance = metric.elsewhere if abroad and metric.elsewhere is not None else metric.allowance
-    return contest(pair.now.scenario, metric, pair.now, pair.reference, allowance=allowance, against=against)
+    ours, theirs = values(metric, pair.now), values(metric, pair.reference)
+    return contest(pair.now.scenario, metric, ours, theirs, allowance=allowance, against=against)
 
 
 def _plain(pair: Pair, metric: Metric, verdict: Verdict, why: str, *, optional: bool = False) -> Row:
@@ -238,76 +242,48 @@ def _exact(pair: Pair, metric: Exact, *, paired: bool = False) -> Row:
 
 
 def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list[Row]:
-    rows: list[Row] = []
-    judged: list[Contest] = []
-    parts = []
-    for kind in kinds(contests):
-        for group in (kind, *([each] for each in pool(kind, policy))):
-            able = [each for each in group if min(each.workers) >= policy.workers]
-            rows += [_too_few(each, policy) for each in group if min(each.workers) < policy.workers]
-            if able:
-                judged += able
-                parts.append(contrasts(able))
-    if not judged:
+    evidence, unable = weigh(contests, policy)
+    rows = [_too_few(each, policy) for each in unable]
+    if evidence is None:
         return rows
-    contrast = estimate.join(parts)
-    pooled = [each.scenario.startswith(POOLED_PREFIX) for each in judged]
-    paired = any(each.paired for each in judged)
-    decision = decide(
-        contrast,
-        [each.allowance for each in judged],
-        [each.resolution for each in judged],
-        alpha=level,
-        doubt=policy.doubt,
-        weights=shares(pooled, [each.metric for each in judged], policy) if paired else None,
-    )
-    return rows + [
-        _row(each, decision, index, float(contrast.change[index]), policy) for index, each in enumerate(judged)
-    ]
+    promise: dict[str, Any] = {"alpha": level, "doubt": policy.doubt, "weights": evidence.weights}
+    decision = decide(evidence.contrast, evidence.allowance, evidence.resolution, **promise)
+    found = bounds(evidence.contrast, evidence.allowance, **promise)
+    for index, each in enumerate(evidence.contests):
+        worse = _share(evidence.contrast.change[index])
+        if decision.regressed[index]:
+            verdict, why = Verdict.REGRESSED, reason.regressed(each, worse)
+        elif decision.improved[index]:
+            verdict, why = Verdict.IMPROVED, reason.improved(each, worse)
+        elif decision.passed[index]:
+            verdict, why = Verdict.PASS, ""
+        else:
+            verdict, why = Verdict.INCONCLUSIVE, reason.inconclusive(each, _share(found.ceiling[index]), policy)
+        rows.append(
+            replace(
+                _row(each, verdict, why),
+                worse=worse,
+                low=_share(found.low[index]),
+                high=_share(found.high[index]),
+                detectable=_share(found.detectable[index]),
+            )
+        )
+    return rows
 
 
 def _too_few(each: Contest, policy: Policy) -> Row:
-    return Row(
-        each.scenario,
-        each.metric,
-        Verdict.INCONCLUSIVE,
-        math.exp(mean(each.reference.values())) if each.reference else None,
-        math.exp(mean(each.now.values())) if each.now else None,
-        allowed=_share(each.allowance),
-        detectable=math.inf if len(each.reference) < policy.workers and not each.paired else None,
-        why=reason.too_few(each, policy),
-        against=each.against,
-    )
+    lacking = len(each.reference.workers) < policy.workers and not each.paired
+    row = _row(each, Verdict.INCONCLUSIVE, reason.too_few(each, policy))
+    return replace(row, detectable=math.inf if lacking else None)
 
 
-def _row(each: Contest, decision: Decision, index: int, change: float, policy: Policy) -> Row:
-    worse = _share(change)
-    if decision.regressed[index]:
-        verdict, why = Verdict.REGRESSED, reason.regressed(each, worse)
-    elif decision.improved[index]:
-        verdict, why = Verdict.IMPROVED, reason.improved(each, worse)
-    elif decision.passed[index]:
-        verdict, why = Verdict.PASS, ""
-    else:
-        verdict = Verdict.INCONCLUSIVE
-        why = reason.inconclusive(each, _share(decision.ceiling[index]), policy)
-    return Row(
-        each.scenario,
-        each.metric,
-        verdict,
-        math.exp(mean(each.reference.values())),
-        math.exp(mean(each.now.values())),
-        worse,
-        _share(decision.low[index]),
-        _share(decision.high[index]),
-        _share(each.allowance),
-        _share(decision.detectable[index]),
-        why,
-        against=each.against,
-    )
+def _row(each: Contest, verdict: Verdict, why: str) -> Row:
+    then, now = (math.exp(side.mean) if side.workers else None for side in (each.reference, each.now))
+    allowed = _share(each.allowance)
+    return Row(each.scenario, each.metric, verdict, then, now, allowed=allowed, why=why, against=each.against)
 
 
-def _share(change: float | np.float64) -> float:
+def _share(change: ArrayLike) -> float:
     # Not math.expm1: with three workers an end may lie beyond what a float holds, and then it is infinite.
     with np.errstate(over="ignore"):
         return float(np.expm1(change))

@@ -38,7 +38,7 @@ def count_fell(metric: Exact, then: float, now: float, *, paired: bool = False) 
 
 def regressed(each: Contest, worse: float) -> str:
     """A sampled metric is worse by the share `worse`."""
-    text = f"{percent(worse)} worse, clear of the allowed {percent(math.expm1(each.allowance))}. "
+    text = f"{percent(worse)} worse, clear of the allowed {percent(math.expm1(float(each.allowance)))}. "
     if each.against:
         text = f"against the oldest comparable record {each.against}: {text}"
         return text + "Small steps have added up; retire that record if the whole of it is meant."
@@ -57,7 +57,7 @@ def inconclusive(each: Contest, ceiling: float, policy: Policy) -> str:
     """A sampled metric may or may not be worse; up to `ceiling` cannot be ruled out."""
     text = (
         f"not shown to be worse, but a change of up to {percent(ceiling)} cannot be ruled out (needed: "
-        f"{percent(math.expm1(each.resolution))}) from {_workers(each)}: "
+        f"{percent(math.expm1(float(each.resolution)))}) from {_workers(each)}: "
     )
     if each.against:
         text = f"against the oldest comparable record {each.against}: {text}"
@@ -73,8 +73,8 @@ def _workers(each: Contest) -> str:
 
 def reference_too_noisy(each: Contest, policy: Policy) -> bool:
     """Whether no number of workers now could give a `pass`, since the reference's own error is too large."""
-    error = math.sqrt(variance(each.reference.values()) / len(each.reference))
-    return NormalDist().inv_cdf(1 - policy.doubt) * error >= each.resolution
+    error = math.sqrt(variance(each.reference.logs.tolist()) / len(each.reference.workers))
+    return bool(NormalDist().inv_cdf(1 - policy.doubt) * error >= each.resolution)
 
 
 def too_few(each: Contest, policy: Policy) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perf_gate.judging.contest import mean, values
+from perf_gate.judging.contest import Values, common, values
 from perf_gate.judging.decision import quantile
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Exact, Metric, Sampled
@@ -119,15 +119,15 @@ def _value(stage: Stage, scenario: str, metric: Metric) -> float | None:
     if isinstance(metric, Exact):
         measurement = stage.counted.get(scenario)
         return None if measurement is None else measurement.exact.get(metric.name)
-    logs = _logs(stage, scenario, metric)
-    return math.exp(mean(logs.values())) if logs else None
+    found = _values(stage, scenario, metric)
+    return None if found is None else math.exp(found.mean)
 
 
-def _logs(stage: Stage, scenario: str, metric: Sampled) -> dict[str, float]:
+def _values(stage: Stage, scenario: str, metric: Sampled) -> Values | None:
     measurement = stage.timed.get(scenario)
     if measurement is None or not measurement.seconds:
-        return {}
-    return values(metric, measurement) if any(_same(metric, each) for each in measurement.metrics) else {}
+        return None
+    return values(metric, measurement) if any(_same(metric, each) for each in measurement.metrics) else None
 
 
 def _same(one: Sampled, other: Metric) -> bool:
@@ -200,11 +200,13 @@ class Past(Plot):
         """Half of the 95 % interval of the mean over scenarios at one stage, on the log scale."""
         metric = self.metric
         assert isinstance(metric, Sampled)
-        each = [logs for trace in self.traces if (logs := _logs(stage, trace.scenario, metric))]
-        common = set(each[0]).intersection(*each[1:]) if each else set()
-        if len(common) < 3:
+        found = [value for trace in self.traces if (value := _values(stage, trace.scenario, metric)) is not None]
+        shared = common(found) if found else ()
+        if len(shared) < 3:
             return 0.0
-        by_worker = [mean(logs[name] for logs in each) for name in sorted(common)]
+        by_worker = [
+            statistics.fmean(column) for column in zip(*(each.only(shared).logs for each in found), strict=True)
+        ]
         error = statistics.stdev(by_worker) / math.sqrt(len(by_worker))
         return float(quantile(0.025, len(by_worker) - 1)) * error
 
@@ -278,7 +280,7 @@ def _line(axes: Any, found: Sequence[float | None], color: str, width: float) ->
 
 
 def _mean_share(shares: Sequence[float]) -> float | None:
-    return math.expm1(mean(math.log1p(share) for share in shares)) if shares else None
+    return math.expm1(statistics.fmean(map(math.log1p, shares))) if shares else None
 
 
 def _spaced(places: Sequence[int], most: int) -> list[int]:

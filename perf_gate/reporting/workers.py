@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perf_gate.judging.contest import mean, values
+import numpy as np
+
+from perf_gate.judging.contest import values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Sampled
 from perf_gate.quantity import SECONDS, quantity
@@ -38,8 +40,8 @@ class Workers(Plot):
         """Worker -> value, in the baseline and now."""
         known = self.reference is not None and any(each.name == metric.name for each in self.reference.metrics)
         sides = (self.reference if known and self.reference and self.reference.seconds else None, self.now)
-        ours = [{} if side is None else values(metric, side) for side in sides]
-        baseline, now = ({name: math.exp(value) for name, value in each.items()} for each in ours)
+        found = [None if side is None else values(metric, side) for side in sides]
+        baseline, now = ({} if v is None else dict(zip(v.workers, np.exp(v.logs).tolist(), strict=True)) for v in found)
         return baseline, now
 
     @property
@@ -111,7 +113,7 @@ class Workers(Plot):
 
 
 def _typical(found: Mapping[str, float]) -> float:
-    return math.exp(mean(math.log(value) for value in found.values()))
+    return statistics.geometric_mean(found.values())
 
 
 def _scale(metric: Sampled, found: list[float]) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perf_gate.judging.contest import mean, values
+from perf_gate.judging.contest import values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Metric
 from perf_gate.quantity import quantity
@@ -75,6 +75,6 @@ def _cells(measurement: Measurement, metric: Metric) -> tuple[str, ...]:
         return (name, metric.name, value, "-", "-", metric.travels.value)
     if not measurement.seconds:
         return (name, metric.name, "not timed", "-", "-", metric.travels.value)
-    value = quantity(math.exp(mean(values(metric, measurement).values())), metric.unit)
+    value = quantity(math.exp(values(metric, measurement).mean), metric.unit)
     visits = sum(map(len, measurement.seconds[metric.numerator]))
     return (name, metric.name, value, str(measurement.workers), str(visits), metric.travels.value)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perf_gate.judging.contest import beside, pool, shares
+from perf_gate.judging.contest import beside, pool, shares, values
 from perf_gate.judging.judge import Policy, judge, judge_beside, undecided
 from perf_gate.metric import Exact, Sampled
 from perf_gate.verdict import Exit, Verdict, exit_status
@@ -71,10 +71,7 @@ def test_the_interval_is_students_on_the_differences_of_the_pairs():
     found = rows_of(judge_beside(now, base, policy=Policy(looks=1)))[name("p50")]
     from scipy import stats
 
-    from perf_gate.judging.contest import values
-
-    ours, theirs = values(ROUGH, now[0]), values(ROUGH, base[0])
-    apart = np.array([theirs[each] - ours[each] for each in ours])
+    apart = values(ROUGH, base[0]).logs - values(ROUGH, now[0]).logs
     half = stats.t(PAIRS - 1).isf(0.001) * apart.std(ddof=1) / math.sqrt(PAIRS)
     assert math.log1p(found.worse) == pytest.approx(apart.mean())
     assert math.log1p(found.low) == pytest.approx(apart.mean() - half)
@@ -173,7 +170,10 @@ def test_one_scenario_is_resolved_as_far_as_the_policy_reaches_and_their_mean_as
     bounds = {}
     for reach in (1.0, 2.0, 3.0):
         policy = Policy(paired_reach=reach)
-        pair = [beside(ROUGH, ours, theirs, policy) for ours, theirs in zip(now, base, strict=True)]
+        pair = [
+            beside(ours.scenario, ROUGH, values(ROUGH, ours), values(ROUGH, theirs), policy)
+            for ours, theirs in zip(now, base, strict=True)
+        ]
         (pooled,) = pool(pair, policy)
         bounds[reach] = (pair[0].resolution - pair[0].allowance, pooled.resolution, pair[0].allowance)
     apart, pooled, allowance = bounds[1.0]
@@ -214,12 +214,7 @@ def test_the_pooled_row_gets_its_share_of_the_alarms_that_are_promised():
     found = rows_of(judge_beside(now, base, policy=Policy(looks=1)))
     from scipy import stats
 
-    from perf_gate.judging.contest import values
-
-    each = [
-        [values(ROUGH, theirs)[pair] - values(ROUGH, ours)[pair] for pair in ours.names]
-        for ours, theirs in zip(now, base, strict=True)
-    ]
+    each = [values(ROUGH, theirs).logs - values(ROUGH, ours).logs for ours, theirs in zip(now, base, strict=True)]
     apart = np.mean(each, axis=0)
     # Nothing falls, so each row stands at its first level: the pooled one, one among 21, at four fifths of alpha.
     half = stats.t(PAIRS - 1).isf(0.001 * 0.8) * apart.std(ddof=1) / math.sqrt(PAIRS)
@@ -229,7 +224,16 @@ def test_the_pooled_row_gets_its_share_of_the_alarms_that_are_promised():
 
 def test_the_pooled_rows_share_by_what_is_allowed_and_the_others_alike():
     loose = replace(ROUGH, allowance=0.06, resolution=0.2)
-    found = shares([False, True, False, False, True], [loose, ROUGH, ROUGH, loose, loose], Policy(pooled_alarms=0.6))
-    assert found == pytest.approx([0.4 / 3, 0.6 * 3 / 4, 0.4 / 3, 0.4 / 3, 0.6 / 4])
-    assert shares([True, True], [ROUGH, loose], Policy()) is None
-    assert shares([False, False], [ROUGH, loose], Policy()) is None
+    side = values(ROUGH, sides(1)[0][0])
+
+    def found(pooled, metrics, policy):
+        rows = [
+            beside("(all)" if all_of_them else f"s{index}", metric, side, side, policy)
+            for index, (all_of_them, metric) in enumerate(zip(pooled, metrics, strict=True))
+        ]
+        return shares(rows, policy)
+
+    shared = found([False, True, False, False, True], [loose, ROUGH, ROUGH, loose, loose], Policy(pooled_alarms=0.6))
+    assert shared == pytest.approx([0.4 / 3, 0.6 * 3 / 4, 0.4 / 3, 0.4 / 3, 0.6 / 4])
+    assert found([True, True], [ROUGH, loose], Policy()) is None
+    assert found([False, False], [ROUGH, loose], Policy()) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from perf_gate.judging import estimate
-from perf_gate.judging.decision import decide, holm_levels, quantile, tail
+from perf_gate.judging.decision import bounds, decide, holm_levels, quantile, tail
 from perf_gate.judging.estimate import Contrast
 from perf_gate.judging.policy import Policy
 
@@ -71,21 +71,24 @@ def test_many_families_at_once_are_judged_each_for_itself():
 @given(st.lists(st.tuples(st.floats(-0.2, 0.2), st.floats(1e-4, 0.1), st.floats(2, 200)), min_size=1, max_size=9))
 def test_the_ends_say_what_was_decided(rows):
     change, error, df = map(np.array, zip(*rows, strict=True))
-    made = decide(Contrast(change, error, df), ALLOWED, RESOLVED, alpha=0.001, doubt=0.05)
-    assert (made.regressed == (made.low > ALLOWED)).all()
-    assert (made.improved == (made.high < -ALLOWED)).all()
+    contrast = Contrast(change, error, df)
+    made = decide(contrast, ALLOWED, RESOLVED, alpha=0.001, doubt=0.05)
+    ends = bounds(contrast, ALLOWED, alpha=0.001, doubt=0.05)
+    assert (made.regressed == (ends.low > ALLOWED)).all()
+    assert (made.improved == (ends.high < -ALLOWED)).all()
     assert not (made.regressed & made.improved).any()
     assert not (made.passed & made.regressed).any()
-    assert (made.passed == (~made.regressed & (made.ceiling < RESOLVED))).all()
-    assert (made.low < change).all()
-    assert (made.high > change).all()
+    assert (made.passed == (~made.regressed & (ends.ceiling < RESOLVED))).all()
+    assert (made.undecided == ~(made.regressed | made.improved | made.passed)).all()
+    assert (ends.low < change).all()
+    assert (ends.high > change).all()
     # What is regressed lies above what could have been detected, what is not lies at or below it.
-    assert (made.regressed == (change > made.detectable)).all()
+    assert (made.regressed == (change > ends.detectable)).all()
 
 
 def test_a_change_of_exactly_the_detectable_size_is_the_border():
     contrast = Contrast(np.array([0.0]), np.array([0.004]), np.array([20.0]))
-    border = decide(contrast, ALLOWED, RESOLVED, alpha=0.001, doubt=0.05).detectable[0]
+    border = bounds(contrast, ALLOWED, alpha=0.001, doubt=0.05).detectable[0]
     for change, expected in ((border * 1.001, True), (border * 0.999, False)):
         moved = Contrast(np.array([change]), contrast.error, contrast.df)
         assert decide(moved, ALLOWED, RESOLVED, alpha=0.001, doubt=0.05).regressed[0] == expected
