@@ -3,8 +3,8 @@
 #
 # What prefix caching gains and what it costs, measured here and now with a model that is small enough for a minute.
 # [Prefix caching](prefix-caching.md) explains the same with larger models. This notebook is made from `experiment.py`
-# beside it: `python -m perf_tests.experiment --notebook`. Whole, and resumable, the experiment runs as
-# `python -m perf_tests.experiment MODEL`.
+# beside it: `python -m cache_bench.experiment --notebook`. Whole, and resumable, the experiment runs as
+# `python -m cache_bench.experiment MODEL`.
 
 # %%
 import os
@@ -14,12 +14,12 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 from rich.console import Console
 
-from perf_tests.experiment import figures, page
-from perf_tests.experiment.answers import answer
-from perf_tests.experiment.kv_size import FLOAT16, MIB, named
-from perf_tests.experiment.options import Options
-from perf_tests.experiment.plan import plan
-from perf_tests.experiment.run import run
+from cache_bench.experiment import figures, page
+from cache_bench.experiment.answers import answer
+from cache_bench.experiment.kv_size import FLOAT16, MIB, named
+from cache_bench.experiment.options import Options
+from cache_bench.experiment.plan import plan
+from cache_bench.experiment.run import run
 
 model = os.environ.get("EXPERIMENT_MODEL", "llama-4m")
 scale = float(os.environ.get("EXPERIMENT_SCALE", "1"))  # of all lengths: a test makes them shorter

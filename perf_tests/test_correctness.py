@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from perf_tests.engine import Completion
-from perf_tests.engines.transformers_prefix_cache import PrefixCacheEngine
-from perf_tests.model import load, load_tokenizer
-from perf_tests.prompts import SYSTEM_PROMPT, Prompts
+from cache_bench.engine import Completion
+from cache_bench.engines.transformers_prefix_cache import PrefixCacheEngine
+from cache_bench.model import load, load_tokenizer
+from cache_bench.prompts import SYSTEM_PROMPT, Prompts
 from prefix_cache import PrefixCache
 
 FAMILIES = {"tiny-rope": 40, "tiny-grouped": 40, "tiny-learned": 40, "tinystories-1m-shape": 280}

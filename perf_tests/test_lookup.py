@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cache_bench.plugin import profile
 from perf_gate import Scenario
 from perf_gate.plugin import Gate
-from perf_tests.conftest import profile
 
 
 @pytest.mark.scenarios.with_args(lambda config: profile(config).lookup())

@@ -1,1 +1,0 @@
-"""The suites: the only room that knows both the subject and the gate."""
