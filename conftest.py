@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 # `pytest-benchmark compare` looks for it here alone.
-from perf_gate.session.counts import pytest_benchmark_scale_unit  # noqa: F401
+from perf_gate.session.byte_tables import pytest_benchmark_scale_unit  # noqa: F401
 
 pytest_plugins = ["perf_gate.plugin", "pytester"]
 

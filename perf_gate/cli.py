@@ -12,7 +12,7 @@ from perf_gate.branches import bisect
 from perf_gate.calibration import calibrate
 from perf_gate.records.record import RecordError
 from perf_gate.reporting import report
-from perf_gate.session.target import TargetError
+from perf_gate.session.output import OutputError
 from perf_gate.showing import compare, show
 from perf_gate.verdict import Exit
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RecordError as error:
         print(f"cannot judge: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
         return int(Exit.CANNOT_JUDGE)
-    except (compare.UnknownMachineError, TargetError) as error:
+    except (compare.UnknownMachineError, OutputError) as error:
         print(f"perf-gate: {error}", file=sys.stderr)  # noqa: T201 - a command line speaks by printing
         return USAGE
 

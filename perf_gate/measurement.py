@@ -30,7 +30,7 @@ class Measurement:
     seconds: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
     invalid: str | None = None
     machine: str = ""
-    crew: tuple[str, ...] = ()
+    worker_names: tuple[str, ...] = ()
     record: str = ""
 
     @property
@@ -41,4 +41,4 @@ class Measurement:
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each worker, in the order of the tuples in `seconds`."""
-        return self.crew or tuple(str(index) for index in range(self.workers))
+        return self.worker_names or tuple(str(index) for index in range(self.workers))

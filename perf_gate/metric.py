@@ -13,7 +13,7 @@ class Better(StrEnum):
     HIGHER = "higher"
 
 
-class Travels(StrEnum):
+class Comparable(StrEnum):
     """How far a reference value remains comparable."""
 
     ANYWHERE = "anywhere"
@@ -31,7 +31,7 @@ class Exact:
     name: str
     unit: str
     better: Better = Better.LOWER
-    travels: Travels = Travels.ANYWHERE
+    comparable: Comparable = Comparable.ANYWHERE
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,23 @@ class Sampled:
     better: Better
     numerator: str
     denominator: str | None = None
-    allowance: float = 0.01
+    threshold: float = 0.01
     resolution: float = 0.03
-    floor: float = 0.0
-    travels: Travels = Travels.MACHINE
-    elsewhere: float | None = None
-    beside: float | None = None
+    absolute_threshold: float = 0.0
+    comparable: Comparable = Comparable.MACHINE
+    other_machine_threshold: float | None = None
+    paired_threshold: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible limits."""
-        if not 0 < self.allowance < self.resolution:
+        if not 0 < self.threshold < self.resolution:
             raise ValueError(
-                f"metric {self.name!r}: needs 0 < allowance < resolution, not {self.allowance} and {self.resolution}"
+                f"metric {self.name!r}: needs 0 < threshold < resolution, not {self.threshold} and {self.resolution}"
             )
-        if self.beside is not None and not self.beside > 0:
-            raise ValueError(f"metric {self.name!r}: beside is an allowance > 0, not {self.beside}")
-        if self.floor < 0:
-            raise ValueError(f"metric {self.name!r}: floor is {self.floor}, but a change in {self.unit} is >= 0")
+        if self.paired_threshold is not None and not self.paired_threshold > 0:
+            raise ValueError(f"metric {self.name!r}: paired_threshold is > 0, not {self.paired_threshold}")
+        if self.absolute_threshold < 0:
+            raise ValueError(f"metric {self.name!r}: absolute_threshold is >= 0, not {self.absolute_threshold}")
 
 
 Metric = Exact | Sampled

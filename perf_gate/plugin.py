@@ -18,12 +18,12 @@ import pytest
 
 from perf_gate.scenario import Scenario
 from perf_gate.session import hookspec
-from perf_gate.session.counts import Counts
-from perf_gate.session.gatekeeper import Gatekeeper
+from perf_gate.session.byte_tables import ByteTables
+from perf_gate.session.gate_plugin import GatePlugin
 from perf_gate.session.options import add_options
-from perf_gate.session.roster import Roster
+from perf_gate.session.output import OUTPUT_OPTIONS, abandon, named, outputs
+from perf_gate.session.scenario_collector import ScenarioCollector
 from perf_gate.session.settings import settings
-from perf_gate.session.target import PLACES, abandon, named, targets
 
 NAME = "perf-gate"
 NEEDS = (
@@ -49,7 +49,7 @@ def _abandon(config: pytest.Config) -> None:
     # It may be any option that was wrong, so there need not be any values.
     arguments = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
     arguments += map(str, config.invocation_params.args)
-    abandon(targets(named(arguments, PLACES, config.invocation_params.dir)))
+    abandon(outputs(named(arguments, OUTPUT_OPTIONS, config.invocation_params.dir)))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -65,16 +65,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        "allowance(metric, allowance, floor=None, against=None): override a sampled metric's allowance (perf_gate)",
+        "threshold(metric, threshold, absolute=None, paired=None): override a sampled metric's threshold (perf_gate)",
     )
     if not config.pluginmanager.hasplugin("pytest-benchmark"):
         raise pytest.UsageError(NEEDS)
     asked = settings(config)
-    roster = Roster(config, asked)
-    config.pluginmanager.register(roster, f"{NAME}-roster")
+    collector = ScenarioCollector(config, asked)
+    config.pluginmanager.register(collector, f"{NAME}-roster")
     # Ahead of the gatekeeper, so that its tables stand ahead of the verdicts.
-    config.pluginmanager.register(Counts(config), f"{NAME}-counts")
-    config.pluginmanager.register(Gatekeeper(config, asked, roster), NAME)
+    config.pluginmanager.register(ByteTables(config), f"{NAME}-counts")
+    config.pluginmanager.register(GatePlugin(config, asked, collector), NAME)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -92,18 +92,18 @@ def pytest_benchmark_compare_machine_info(machine_info: object, compared_benchma
 class Gate:
     """Hands the verdict on a scenario to its test."""
 
-    keeper: Gatekeeper
+    plugin: GatePlugin
     item: pytest.Item
 
     def judge(self, scenario: Scenario) -> None:
         """Fail the test unless everything about `scenario` is as good as recorded, or nothing is compared."""
         __tracebackhide__ = True
-        self.keeper.judge(self.item, scenario)
+        self.plugin.judge(self.item, scenario)
 
 
 @pytest.fixture
 def gate(request: pytest.FixtureRequest) -> Gate:
     """The gate, for this test."""
-    keeper = request.config.pluginmanager.get_plugin(NAME)
-    assert isinstance(keeper, Gatekeeper)
-    return Gate(keeper, request.node)
+    plugin = request.config.pluginmanager.get_plugin(NAME)
+    assert isinstance(plugin, GatePlugin)
+    return Gate(plugin, request.node)

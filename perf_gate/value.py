@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from perf_gate.measuring.campaign import BATCH
+from perf_gate.measuring.measurement_run import BATCH
 
 Value = TypeVar("Value")
 

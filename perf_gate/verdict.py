@@ -49,11 +49,11 @@ class Row:
     verdict: Verdict
     reference: float | None = None
     now: float | None = None
-    worse: float | None = None
+    change: float | None = None
     low: float | None = None
     high: float | None = None
-    allowed: float | None = None
-    detectable: float | None = None
+    threshold: float | None = None
+    minimum_detectable_change: float | None = None
     why: str = ""
     optional: bool = False
     against: str = ""

@@ -23,7 +23,7 @@ from cache_bench.experiment.spread import LEAST
 from cache_bench.model import ModelUnavailable, require
 from perf_gate import InvalidPremise
 from perf_gate.cli import USAGE, Parser
-from perf_gate.records.obstacle import obstacle
+from perf_gate.records.writable import why_not_writable
 
 _DEFAULTS = Options("")
 
@@ -81,7 +81,7 @@ def _check(asked: argparse.Namespace) -> None:
 
 
 def _require_writable(option: str, file: Path) -> None:
-    if (found := obstacle(file)) is not None:
+    if (found := why_not_writable(file)) is not None:
         raise ExperimentError(f"{option} writes {file}: {found}")
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from cache_bench.prompts import Tokens
-from perf_gate import Better, Exact, InvalidPremise, Metric, Sampled, Scenario, Travels
+from perf_gate import Better, Comparable, Exact, InvalidPremise, Metric, Sampled, Scenario
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree import RadixTree
 
@@ -65,10 +65,10 @@ class Lookup(Scenario):
                 "s",
                 Better.LOWER,
                 "among many",
-                allowance=0.25,
+                threshold=0.25,
                 resolution=1.0,
-                floor=20e-6,
-                travels=Travels.MACHINE,
+                absolute_threshold=20e-6,
+                comparable=Comparable.MACHINE,
             ),
             Sampled(
                 "match time, many / one",
@@ -76,9 +76,9 @@ class Lookup(Scenario):
                 Better.LOWER,
                 "among many",
                 "alone",
-                allowance=0.25,
+                threshold=0.25,
                 resolution=1.0,
-                elsewhere=0.5,
+                other_machine_threshold=0.5,
             ),
         )
 

@@ -12,7 +12,7 @@ from cache_bench.ledger import allocations_of
 from cache_bench.model import kv_bytes_per_token, load
 from cache_bench.prompts import Prompts, Tokens
 from cache_bench.scenarios.bench import BenchScenario
-from perf_gate import Better, Exact, InvalidPremise, Metric, Travels
+from perf_gate import Better, Comparable, Exact, InvalidPremise, Metric
 
 
 class _CountedOnly:
@@ -45,10 +45,10 @@ class PrefixMemory(_Memory):
         return (
             Exact("KV bytes stored", "B"),
             Exact("KV bytes stored / theoretical", ""),
-            Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
-            Exact("bytes kept alive with an idle buffer", "B", travels=Travels.SOFTWARE),
-            Exact("bytes kept alive after evicting half", "B", travels=Travels.SOFTWARE),
-            Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive", "B", comparable=Comparable.SOFTWARE),
+            Exact("bytes kept alive with an idle buffer", "B", comparable=Comparable.SOFTWARE),
+            Exact("bytes kept alive after evicting half", "B", comparable=Comparable.SOFTWARE),
+            Exact("bytes kept alive after evicting all", "B", comparable=Comparable.SOFTWARE),
         )
 
     def build(self) -> PrefixMemoryBench:
@@ -127,9 +127,9 @@ class SharedMemory(_Memory):
             Exact("prompt tokens computed", "tokens"),
             Exact("share of prompt tokens reused", "", better=Better.HIGHER),
             Exact("KV bytes copied", "B"),
-            Exact("bytes kept alive", "B", travels=Travels.SOFTWARE),
-            Exact("idle buffer bytes", "B", travels=Travels.SOFTWARE),
-            Exact("bytes kept alive after evicting all", "B", travels=Travels.SOFTWARE),
+            Exact("bytes kept alive", "B", comparable=Comparable.SOFTWARE),
+            Exact("idle buffer bytes", "B", comparable=Comparable.SOFTWARE),
+            Exact("bytes kept alive after evicting all", "B", comparable=Comparable.SOFTWARE),
         )
 
     def build(self) -> SharedMemoryBench:

@@ -15,7 +15,7 @@ from cache_bench.model import load
 from cache_bench.prompts import Prompts, Tokens
 from cache_bench.scenarios.bench import BenchScenario
 from cache_bench.scenarios.premise import require_agreement, require_reused
-from perf_gate import Better, Exact, InvalidPremise, Metric, Sampled, Travels
+from perf_gate import Better, Comparable, Exact, InvalidPremise, Metric, Sampled
 
 _SUFFIX = 8
 # Timed. A token takes 3 ms, and what disturbs a machine lasts longer than a few of them; a visit pays for its prefill
@@ -24,8 +24,8 @@ _NEW_TOKENS = 16
 
 
 COUNTS: tuple[Metric, ...] = (
-    Exact("operator calls per output token", "calls", travels=Travels.SOFTWARE),
-    Exact("bytes allocated per output token", "B", travels=Travels.SOFTWARE),
+    Exact("operator calls per output token", "calls", comparable=Comparable.SOFTWARE),
+    Exact("bytes allocated per output token", "B", comparable=Comparable.SOFTWARE),
 )
 
 
@@ -67,7 +67,14 @@ class Tpot(DecodeCost):
         return (
             *COUNTS,
             Sampled(
-                "TPOT warm / cold", "", Better.LOWER, "warm", "cold", allowance=0.03, resolution=0.1, elsewhere=0.06
+                "TPOT warm / cold",
+                "",
+                Better.LOWER,
+                "warm",
+                "cold",
+                threshold=0.03,
+                resolution=0.1,
+                other_machine_threshold=0.06,
             ),
         )
 

@@ -15,7 +15,7 @@ from cache_bench.model import load
 from cache_bench.prompts import Prompts, Tokens
 from cache_bench.scenarios.bench import BenchScenario
 from cache_bench.scenarios.premise import require_agreement, require_reused
-from perf_gate import Better, Exact, Metric, Sampled, Travels
+from perf_gate import Better, Comparable, Exact, Metric, Sampled
 
 COUNTS: tuple[Metric, ...] = (
     Exact("prompt tokens run", "tokens"),
@@ -23,26 +23,47 @@ COUNTS: tuple[Metric, ...] = (
     Exact("tree nodes visited", "nodes"),
     Exact("KV bytes copied, hot hit", "B"),
     Exact("KV bytes copied, first hit", "B"),
-    Exact("bytes kept by a hit", "B", travels=Travels.SOFTWARE),
-    Exact("bytes allocated beyond the floor, hot hit", "B", travels=Travels.SOFTWARE),
-    Exact("bytes allocated beyond the floor, first hit", "B", travels=Travels.SOFTWARE),
-    Exact("peak bytes of a hot hit", "B", travels=Travels.SOFTWARE),
-    Exact("peak bytes of a first hit", "B", travels=Travels.SOFTWARE),
-    Exact("operator calls", "calls", travels=Travels.SOFTWARE),
-    Exact("FLOPs", "FLOP", travels=Travels.SOFTWARE),
+    Exact("bytes kept by a hit", "B", comparable=Comparable.SOFTWARE),
+    Exact("bytes allocated beyond the floor, hot hit", "B", comparable=Comparable.SOFTWARE),
+    Exact("bytes allocated beyond the floor, first hit", "B", comparable=Comparable.SOFTWARE),
+    Exact("peak bytes of a hot hit", "B", comparable=Comparable.SOFTWARE),
+    Exact("peak bytes of a first hit", "B", comparable=Comparable.SOFTWARE),
+    Exact("operator calls", "calls", comparable=Comparable.SOFTWARE),
+    Exact("FLOPs", "FLOP", comparable=Comparable.SOFTWARE),
 )
 # Two records of the same code on one machine, made on different days, differed by at most 0.5 % in any scenario and by
 # 0.1 % in the mean over all: less than that is nobody's regression. The interval has to lie clear of it, too.
 EFFICIENCY = Sampled(
-    "reuse efficiency", "", Better.HIGHER, "floor", "warm", allowance=0.005, resolution=0.03, elsewhere=0.03
+    "reuse efficiency",
+    "",
+    Better.HIGHER,
+    "floor",
+    "warm",
+    threshold=0.005,
+    resolution=0.03,
+    other_machine_threshold=0.03,
 )
 FIRST_HIT_EFFICIENCY = Sampled(
-    "first-hit efficiency", "", Better.HIGHER, "floor", "first", allowance=0.02, resolution=0.06, elsewhere=0.05
+    "first-hit efficiency",
+    "",
+    Better.HIGHER,
+    "floor",
+    "first",
+    threshold=0.02,
+    resolution=0.06,
+    other_machine_threshold=0.05,
 )
 REQUEST_EFFICIENCY = Sampled(
-    "request efficiency", "", Better.HIGHER, "floor", "request", allowance=0.015, resolution=0.05, elsewhere=0.04
+    "request efficiency",
+    "",
+    Better.HIGHER,
+    "floor",
+    "request",
+    threshold=0.015,
+    resolution=0.05,
+    other_machine_threshold=0.04,
 )
-SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", allowance=0.05, resolution=0.15)
+SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", threshold=0.05, resolution=0.15)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 from perf_gate.branches.base import lay_out
 from perf_gate.branches.repository import Repository, RepositoryError
 from perf_gate.folder import TemporaryFolder
-from perf_gate.measuring.crew import GATE
+from perf_gate.measuring.worker_pool import GATE
 from perf_gate.quantity import quantity
 from perf_gate.verdict import Exit, Verdict
 
@@ -49,7 +49,7 @@ class Search:
     metric: str
     pytest: tuple[str, ...]
 
-    def judge(self, candidate: Path, rows: Path) -> Finding:
+    def judge(self, candidate: Path, rows: Path) -> StepResult:
         """Hold the subject at `candidate` against GOOD. rows: a file to write. Raises BisectError."""
         command = [sys.executable, "-m", "pytest", *self.pytest, f"--gate-against={self.base}"]
         command += [f"--gate-candidate={candidate}", f"--gate-rows={rows}", "-p", "no:cacheprovider"]
@@ -62,11 +62,11 @@ class Search:
         report = json.loads(rows.read_text(encoding="utf-8"))
         if report["fault"] is not None:
             raise BisectError(f"nothing can be judged: {report['fault']}")
-        return Finding.of(report["rows"], self.metric)
+        return StepResult.of(report["rows"], self.metric)
 
 
 @dataclass(frozen=True)
-class Finding:
+class StepResult:
     """What one commit came to, as far as the metric goes. status: for git bisect run. text: in words."""
 
     status: int
@@ -75,7 +75,7 @@ class Finding:
     known: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], metric: str) -> Finding:
+    def of(cls, rows: Sequence[Mapping[str, Any]], metric: str) -> StepResult:
         """Read the rows of a verdict. A commit that could not be measured, or not decided, is skipped."""
         known = tuple(sorted({row["metric"] for row in rows if row["metric"] is not None}))
         mine = [row for row in rows if row["metric"] == metric]
@@ -95,7 +95,7 @@ class Finding:
 
 
 def _share(row: Mapping[str, Any]) -> float:
-    return float(row["worse"])
+    return float(row["change"])
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
@@ -148,8 +148,8 @@ def bisect(root: Path, good: str, bad: str, metric: str, arguments: Sequence[str
         theirs.git("checkout", "--quiet", "--detach", ends[1])
         search = Search(root, base, metric, tuple(arguments))
         rows = folder.path / "rows.json"
-        search, finding = _both_ends(search, clone / repository.prefix, rows)
-        say(f"bad: {repository.describe(ends[1])}: {finding.text}")
+        search, result = _both_ends(search, clone / repository.prefix, rows)
+        say(f"bad: {repository.describe(ends[1])}: {result.text}")
         return _search(theirs, search, ends, repository.prefix, rows)
 
 
@@ -157,22 +157,21 @@ def _common(repository: Repository) -> str:
     return repository.git("rev-parse", "--path-format=absolute", "--git-common-dir")
 
 
-def _both_ends(search: Search, candidate: Path, rows: Path) -> tuple[Search, Finding]:
+def _both_ends(search: Search, candidate: Path, rows: Path) -> tuple[Search, StepResult]:
     """Make sure that the bad end is bad, by counting alone where that shows it."""
     exact = Search(search.root, search.base, search.metric, (*search.pytest, "--gate-exact"))
     for each in (exact, search):
-        finding = each.judge(candidate, rows)
-        if search.metric not in finding.known:
+        result = each.judge(candidate, rows)
+        if search.metric not in result.known:
             raise BisectError(
-                f"no scenario yields {search.metric!r}; there are: "
-                f"{', '.join(finding.known) or f'none ({finding.text})'}"
+                f"no scenario yields {search.metric!r}; there are: {', '.join(result.known) or f'none ({result.text})'}"
             )
-        if finding.status == BAD:
-            return each, finding
-        if not finding.timed:
+        if result.status == BAD:
+            return each, result
+        if not result.timed:
             break
-    state = "is no worse there" if finding.status == GOOD else "cannot be judged there"
-    raise BisectError(f"the bad end is not bad, {search.metric!r} {state}: {finding.text}")
+    state = "is no worse there" if result.status == GOOD else "cannot be judged there"
+    raise BisectError(f"the bad end is not bad, {search.metric!r} {state}: {result.text}")
 
 
 def _search(theirs: Repository, search: Search, ends: Sequence[str], prefix: str, rows: Path) -> str:
@@ -198,10 +197,10 @@ def main(arguments: Sequence[str]) -> int:
     """
     _, root, base, candidate, rows, metric, *others = arguments
     try:
-        finding = Search(Path(root), Path(base), metric, tuple(others)).judge(Path(candidate), Path(rows))
+        result = Search(Path(root), Path(base), metric, tuple(others)).judge(Path(candidate), Path(rows))
     except BisectError as error:
         say(f"cannot bisect: {error}")
         return ABORT
-    word = {GOOD: "good", BAD: "bad", SKIP: "skipped"}[finding.status]
-    say(f"{word}: {Repository(Path(candidate)).describe('HEAD')}: {finding.text}")
-    return finding.status
+    word = {GOOD: "good", BAD: "bad", SKIP: "skipped"}[result.status]
+    say(f"{word}: {Repository(Path(candidate)).describe('HEAD')}: {result.text}")
+    return result.status

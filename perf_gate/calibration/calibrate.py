@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perf_gate.calibration import plot
-from perf_gate.calibration.loop import Loop
-from perf_gate.calibration.options import add_verb, contradiction
+from perf_gate.calibration import power_curve
+from perf_gate.calibration.arguments import add_verb, contradiction
+from perf_gate.calibration.calibration_report import CalibrationReport, RealLine, counted, words
+from perf_gate.calibration.decision_rules import evaluate_rules
+from perf_gate.calibration.disturbance import DISTURBANCES, Disturbance
 from perf_gate.calibration.pool import CalibrationError, Pool, gather, gather_pairs
-from perf_gate.calibration.replay import Hearing, PairedHearing, RecordHearing
-from perf_gate.calibration.report import RealLine, Report, counted, words
-from perf_gate.calibration.rival import compete
+from perf_gate.calibration.real_runs import RealRuns
+from perf_gate.calibration.replay import PairedReplayer, RecordReplayer, Replayer
+from perf_gate.calibration.simulation import Condition, PairedDraws, RecordDraws, Tell, simulate, slowed_scenarios
 from perf_gate.calibration.split import Split, split
-from perf_gate.calibration.trial import AgainstRecord, BesideBase, Case, Tell, simulate, slowable
-from perf_gate.calibration.trouble import TROUBLES, Trouble
 from perf_gate.judging.policy import Policy
-from perf_gate.measuring.plant import Plant, parse_plant
+from perf_gate.measuring.slowdown import InjectedSlowdown, parse_slowdown
 from perf_gate.metric import Metric, Sampled
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, load, write
@@ -47,7 +47,7 @@ DRAWS = (
     "All simulated runs are drawn from the same {} pairs, no pair twice in one run: the runs are not independent of "
     "each other. The intervals hold for the simulation; what these pairs do not show, no number of runs can."
 )
-PLANTED = "A planted slowdown is an exact factor on the recorded seconds; only runs with --plant really wait."
+INJECTED = "A planted slowdown is an exact factor on the recorded seconds; only runs with --inject really wait."
 
 
 def add_parser(verbs: Any) -> None:
@@ -63,21 +63,21 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     try:
         if options.plot is not None:
-            plot.figure_maker()  # before the wait, not after it
+            power_curve.figure_maker()  # before the wait, not after it
         report = calibrate(options)
         text = report.markdown()
         print(text, end="")  # noqa: T201 - a command line speaks by printing
         if options.markdown is not None:
             write(text, options.markdown, overwrite=True)
         if options.plot is not None:
-            plot.draw(report, options.plot)
+            power_curve.draw(report, options.plot)
     except CalibrationError as error:
         _say(f"cannot calibrate: {error}")
         return int(Exit.CANNOT_JUDGE)
     return int(Exit.PASS)
 
 
-def calibrate(options: argparse.Namespace) -> Report:
+def calibrate(options: argparse.Namespace) -> CalibrationReport:
     """Everything but the output. Raises CalibrationError, RecordError."""
     options.workers = options.workers or (AGAINST_WORKERS if options.paired else COMPARE_WORKERS)
     looks = looks_between(*options.workers)
@@ -85,28 +85,28 @@ def calibrate(options: argparse.Namespace) -> Report:
     return (_paired if options.paired else _against_record)(options, looks, policy)
 
 
-def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
+def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> CalibrationReport:
     record = load(options.record)
-    section = lenient(_section(record, options.machine), dict(options.allowance))
+    section = with_thresholds(_section(record, options.machine), dict(options.threshold))
     own = gather({record.name: section.measurements})
-    slowed = slowable(own, options.arm, options.within)
+    slowed = slowed_scenarios(own, options.arm, options.within)
     slow = [own.measurements[index].scenario for index in slowed]
 
     runs = _runs(options, slow)
     sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.honest.items()}}
     pool = gather(sources)
     asked, drawn = Split(options.record_workers, looks), split(pool.workers, options.record_workers, looks, policy)
-    cases = _cases(options.slowdowns, TROUBLES)
-    draws = AgainstRecord(pool, policy, drawn, cases, options.seed)
+    conditions = _conditions(options.slowdowns, DISTURBANCES)
+    draws = RecordDraws(pool, policy, drawn, conditions, options.seed)
     tallies = simulate(
-        draws, cases, arm=options.arm, within=options.within,
+        draws, conditions, arm=options.arm, within=options.within,
         runs=options.runs, seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
-    rivals = compete(
-        pool, drawn, slowed, options.slowdowns, arm=options.arm, runs=options.rival_runs,
-        seed=options.seed, troubles=TROUBLES, tell=_teller("runs under other rules"),
+    rules = evaluate_rules(
+        pool, drawn, slowed, options.slowdowns, arm=options.arm, runs=options.rule_runs,
+        seed=options.seed, disturbances=DISTURBANCES, tell=_teller("runs under other rules"),
     )  # fmt: skip
-    report = Report(
+    report = CalibrationReport(
         pool=f"{pool.workers} worker processes",
         facts={
             "record": f"{Path(options.record).name} ({record.name}, profile {record.profile})",
@@ -119,32 +119,34 @@ def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy:
         slowed=len(slow),
         rows=draws.rows,
         tallies=tallies,
-        real=_replayed(runs, RecordHearing(policy, looks, section), options, slow),
-        rivals=rivals,
+        real=_replayed(runs, RecordReplayer(policy, looks, section), options, slow),
+        rules=rules,
         limits=[SPLITS.format(pool.workers), *([] if drawn == asked else [_too_few(pool.workers, drawn, asked)])],
     )
     return _completed(report, pool, options, sources)
 
 
-def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> Report:
+def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> CalibrationReport:
     runs = _runs(options, ())
     if not runs.honest:
-        raise CalibrationError("no run with the same code on both sides was given: add some without --plant")
-    pairs = gather_pairs({name: (each.measurements, each.beside) for name, each in runs.honest.items()})
+        raise CalibrationError("no run with the same code on both sides was given: add some without --inject")
+    pairs = gather_pairs({name: (each.measurements, each.base_measurements) for name, each in runs.honest.items()})
     if pairs.now.workers < 2 * looks[-1]:
         raise CalibrationError(
             f"{pairs.now.workers} pairs are too few to draw different runs of {looks[-1]} from: "
             f"at least {2 * looks[-1]}, add runs with --against"
         )
-    slow = [pairs.now.measurements[index].scenario for index in slowable(pairs.now, options.arm, options.within)]
-    draws = BesideBase(pairs, policy, looks)
-    cases = _cases(options.slowdowns)
+    slow = [
+        pairs.now.measurements[index].scenario for index in slowed_scenarios(pairs.now, options.arm, options.within)
+    ]
+    draws = PairedDraws(pairs, policy, looks)
+    conditions = _conditions(options.slowdowns)
     tallies = simulate(
-        draws, cases, arm=options.arm, within=options.within, runs=options.runs,
+        draws, conditions, arm=options.arm, within=options.within, runs=options.runs,
         seed=options.seed, tell=_teller("simulated runs"),
     )  # fmt: skip
     seconds = sorted(each.seconds for each in runs.honest.values())
-    report = Report(
+    report = CalibrationReport(
         pool=f"{pairs.now.workers} pairs of worker processes",
         facts={
             "machine class": next(iter(runs.honest.values())).section.machine,
@@ -158,13 +160,13 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
         slowed=len(slow),
         rows=draws.rows,
         tallies=tallies,
-        real=_replayed(runs, PairedHearing(policy, looks), options, slow),
+        real=_replayed(runs, PairedReplayer(policy, looks), options, slow),
         limits=[DRAWS.format(pairs.now.workers)],
     )
     return _completed(report, replace(pairs.now, left_out=pairs.left_out), options, runs.honest)
 
 
-def _completed(report: Report, pool: Pool, options: argparse.Namespace, sources: Sized) -> Report:
+def _completed(report: CalibrationReport, pool: Pool, options: argparse.Namespace, sources: Sized) -> CalibrationReport:
     """With the facts and the limits that every calibration has."""
     facts = {
         "command": f"`{shlex.join(options.line)}`",
@@ -177,7 +179,7 @@ def _completed(report: Report, pool: Pool, options: argparse.Namespace, sources:
     }
     limits = [
         *report.limits,
-        PLANTED,
+        INJECTED,
         *([MIXED] if len(sources) > 1 else []),
         *(f"Left out: {source}: {why}." for source, why in pool.left_out.items()),
     ]
@@ -199,9 +201,9 @@ def _section(record: Record, machine: str | None) -> Section:
     return record.latest if machine is None else record.sections[machine]
 
 
-def _cases(slowdowns: Sequence[float], troubles: Sequence[Trouble] = ()) -> list[Case]:
-    planted = [Case(slowdown, everywhere) for everywhere in (False, True) for slowdown in slowdowns]
-    return [Case(), *planted, *(Case(trouble=trouble) for trouble in troubles)]
+def _conditions(slowdowns: Sequence[float], disturbances: Sequence[Disturbance] = ()) -> list[Condition]:
+    injected = [Condition(slowdown, everywhere) for everywhere in (False, True) for slowdown in slowdowns]
+    return [Condition(), *injected, *(Condition(disturbance=disturbance) for disturbance in disturbances)]
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ class _Runs:
     """Real runs by file name: as they are, slowed down on purpose, with a busy neighbour."""
 
     honest: Mapping[str, Run]
-    planted: Mapping[str, Run]
+    injected: Mapping[str, Run]
     disturbed: Mapping[str, Run]
 
 
@@ -217,21 +219,21 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
     against, disturbed = _files(options.against), _files(options.disturbed)
     if options.real:
         ids = tuple(name.rpartition("[")[2].removesuffix("]") for name in slow)
-        loop = Loop(
-            options.command, options.folder, options.real, options.plant, ids, options.neighbour, options.paired
+        loop = RealRuns(
+            options.command, options.folder, options.real, options.inject, ids, options.neighbour, options.paired
         )
         (against if options.neighbour is None else disturbed).extend(loop.run(_say))
-    found, burdened = _loaded(against, options), _loaded(disturbed, options)
+    found, under_load = _loaded(against, options), _loaded(disturbed, options)
     return _Runs(
-        {name: each for name, each in found.items() if not each.plant},
-        {name: each for name, each in found.items() if each.plant},
-        burdened,
+        {name: each for name, each in found.items() if not each.injected},
+        {name: each for name, each in found.items() if each.injected},
+        under_load,
     )
 
 
 def _loaded(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Run]:
     found = {str(path): load_run(path) for path in dict.fromkeys(paths)}
-    allowances = dict(options.allowance)
+    thresholds = dict(options.threshold)
     for name, each in found.items():
         if each.paired is not options.paired:
             held = "a base beside it" if each.paired else "no base beside it"
@@ -245,8 +247,8 @@ def _loaded(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Run
     return {
         name: replace(
             each,
-            section=lenient(each.section, allowances),
-            base=None if each.base is None else lenient(each.base, allowances),
+            section=with_thresholds(each.section, thresholds),
+            base=None if each.base is None else with_thresholds(each.base, thresholds),
         )
         for name, each in found.items()
     }
@@ -261,25 +263,25 @@ def _apart(candidate: Provenance, base: Provenance) -> str | None:
     return None if candidate.commit == base.commit else f"commits {candidate.commit[:12]} and {base.commit[:12]}"
 
 
-def lenient(section: Section, allowances: Mapping[str, float]) -> Section:
+def with_thresholds(section: Section, thresholds: Mapping[str, float]) -> Section:
     """The same with other allowances. Raises CalibrationError for a metric that it does not have, or too much."""
     known = {metric.name for each in section.measurements for metric in each.metrics if isinstance(metric, Sampled)}
-    if unknown := sorted(set(allowances) - known):
+    if unknown := sorted(set(thresholds) - known):
         raise CalibrationError(f"no sampled metric is named {unknown[0]!r}; there are {', '.join(sorted(known))}")
     try:
         changed = tuple(
-            replace(each, metrics=tuple(_allowed(metric, allowances) for metric in each.metrics))
+            replace(each, metrics=tuple(_with_threshold(metric, thresholds) for metric in each.metrics))
             for each in section.measurements
         )
     except ValueError as error:
-        raise CalibrationError(f"--allowance: {error}") from None
+        raise CalibrationError(f"--threshold: {error}") from None
     return replace(section, measurements=changed)
 
 
-def _allowed(metric: Metric, allowances: Mapping[str, float]) -> Metric:
-    if not isinstance(metric, Sampled) or metric.name not in allowances:
+def _with_threshold(metric: Metric, thresholds: Mapping[str, float]) -> Metric:
+    if not isinstance(metric, Sampled) or metric.name not in thresholds:
         return metric
-    return replace(metric, allowance=allowances[metric.name])
+    return replace(metric, threshold=thresholds[metric.name])
 
 
 def _files(given: Sequence[Path]) -> list[Path]:
@@ -293,34 +295,38 @@ def _files(given: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _replayed(runs: _Runs, hearing: Hearing, options: argparse.Namespace, slow: Sequence[str]) -> list[RealLine]:
+def _replayed(runs: _Runs, replayer: Replayer, options: argparse.Namespace, slow: Sequence[str]) -> list[RealLine]:
     lines = []
-    calm = Case()
+    calm = Condition()
 
-    def add(what: str, chosen: Mapping[str, Run], case: Case, *, tell_wrong: bool) -> None:
+    def add(what: str, chosen: Mapping[str, Run], condition: Condition, *, tell_wrong: bool) -> None:
         if chosen:
-            found, wrong = hearing.tally(list(chosen.values()), case, arm=options.arm, slow=slow)
+            found, wrong = replayer.tally(list(chosen.values()), condition, arm=options.arm, slow=slow)
             lines.append(RealLine(what, found, tuple(wrong) if tell_wrong else ()))
 
     add("nothing changed", runs.honest, calm, tell_wrong=True)
-    for plant in sorted({_kind_of(each) for each in runs.planted.values()}):
-        chosen = {name: each for name, each in runs.planted.items() if _kind_of(each) == plant}
-        add(f"the workers really waited: {plant}", chosen, calm, tell_wrong=False)
-    kinds = sorted({each.plant for each in runs.disturbed.values()})
-    for plant in kinds:
-        chosen = {name: each for name, each in runs.disturbed.items() if each.plant == plant}
-        add(f"a neighbour burned one core{f', and {plant}' if plant else ''}", chosen, calm, tell_wrong=not plant)
-    for case in _cases(options.slowdowns):
-        if case.slowdown:
-            add(f"multiplied afterwards: {case}", runs.honest, case, tell_wrong=False)
+    for injected in sorted({_kind_of(each) for each in runs.injected.values()}):
+        chosen = {name: each for name, each in runs.injected.items() if _kind_of(each) == injected}
+        add(f"the workers really waited: {injected}", chosen, calm, tell_wrong=False)
+    kinds = sorted({each.injected for each in runs.disturbed.values()})
+    for injected in kinds:
+        chosen = {name: each for name, each in runs.disturbed.items() if each.injected == injected}
+        add(
+            f"a neighbour burned one core{f', and {injected}' if injected else ''}",
+            chosen,
+            calm,
+            tell_wrong=not injected,
+        )
+    for condition in _conditions(options.slowdowns):
+        if condition.slowdown:
+            add(f"multiplied afterwards: {condition}", runs.honest, condition, tell_wrong=False)
     return lines
 
 
 def _kind_of(run: Run) -> str:
-    plant: Plant = parse_plant(run.plant)
-    return (
-        f"{plant.arm} {100 * (plant.factor - 1):g} % slower in {'one scenario' if plant.scenario else 'all scenarios'}"
-    )
+    injected: InjectedSlowdown = parse_slowdown(run.injected)
+    where = "one scenario" if injected.scenario else "all scenarios"
+    return f"{injected.arm} {100 * (injected.factor - 1):g} % slower in {where}"
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perf_gate.judging.inventory import fault
+from perf_gate.judging.matching import fault
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Sampled
 
@@ -86,7 +86,7 @@ def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:
     wanted = {each.scenario: timed_only(each) for each in sources[first] if is_timed(each)}
     if not wanted:
         raise CalibrationError(f"{first} holds no timed scenario: give a record that was made with timing")
-    crews: list[list[Measurement]] = []
+    complete: list[list[Measurement]] = []
     for source, measurements in sources.items():
         held = {each.scenario: each for each in measurements}
         misfit = next(
@@ -95,11 +95,11 @@ def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:
         if misfit is not None:
             left_out[source] = misfit
             continue
-        crews.append(_complete([_lent(wanted[name], held[name], source) for name in wanted]))
-    if not crews or (found := crews[0][0].workers) < 2:
-        why = left_out.get(first, f"its timed scenarios have only {found if crews else 0} workers in common")
+        complete.append(_complete([_from_source(wanted[name], held[name], source) for name in wanted]))
+    if not complete or (found := complete[0][0].workers) < 2:
+        why = left_out.get(first, f"its timed scenarios have only {found if complete else 0} workers in common")
         raise CalibrationError(f"{first}: {why}; record anew with more workers")
-    merged = tuple(_joined(parts) for parts in zip(*crews, strict=True))
+    merged = tuple(_joined(parts) for parts in zip(*complete, strict=True))
     return Pool(merged, left_out)
 
 
@@ -125,22 +125,22 @@ def _misfit(model: Measurement, held: Measurement | None) -> str | None:
     return f"{model.scenario}: {broken}" if broken else None
 
 
-def _lent(model: Measurement, held: Measurement, source: str) -> Measurement:
-    return replace(model, seconds=held.seconds, crew=tuple(f"{source}#{name}" for name in held.names))
+def _from_source(model: Measurement, held: Measurement, source: str) -> Measurement:
+    return replace(model, seconds=held.seconds, worker_names=tuple(f"{source}#{name}" for name in held.names))
 
 
 def _complete(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Only the workers that visited every scenario, in one order."""
     common = set(measurements[0].names).intersection(*(each.names for each in measurements[1:]))
-    crew = [name for name in measurements[0].names if name in common]
-    return [_of(each, [each.names.index(name) for name in crew]) for each in measurements]
+    per_worker = [name for name in measurements[0].names if name in common]
+    return [_of(each, [each.names.index(name) for name in per_worker]) for each in measurements]
 
 
 def _of(measurement: Measurement, chosen: Sequence[int]) -> Measurement:
     return replace(
         measurement,
-        seconds={arm: tuple(crew[index] for index in chosen) for arm, crew in measurement.seconds.items()},
-        crew=tuple(measurement.names[index] for index in chosen),
+        seconds={arm: tuple(per_worker[index] for index in chosen) for arm, per_worker in measurement.seconds.items()},
+        worker_names=tuple(measurement.names[index] for index in chosen),
     )
 
 
@@ -149,5 +149,5 @@ def _joined(parts: Sequence[Measurement]) -> Measurement:
     return replace(
         first,
         seconds={arm: tuple(visits for part in parts for visits in part.seconds[arm]) for arm in first.seconds},
-        crew=tuple(name for part in parts for name in part.crew),
+        worker_names=tuple(name for part in parts for name in part.worker_names),
     )

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perf_gate.calibration.trial import Case, Tally
-from perf_gate.judging.judge import judge, judge_beside, undecided
+from perf_gate.calibration.simulation import Condition, Tally
+from perf_gate.judging.judge import judge, judge_paired, undecided
 from perf_gate.judging.policy import Policy
 from perf_gate.measurement import Measurement
 from perf_gate.records.runfile import Run
@@ -16,7 +16,7 @@ from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedRun:
     """How a run ended. look: the last that it reached, 1-based."""
 
     rows: tuple[Row, ...]
@@ -34,7 +34,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Hearing(ABC):
+class Replayer(ABC):
     """How real runs are judged again.
 
     looks: numbers of workers (of pairs where they are paired), ascending, after which a run is judged whose file does
@@ -48,7 +48,7 @@ class Hearing(ABC):
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
         """The verdicts on the first `workers` workers of a run, at a look (1-based) of those that `policy` knows."""
 
-    def replay(self, run: Run) -> Replay:
+    def replay(self, run: Run) -> ReplayedRun:
         """Judge a run look by look, as a campaign does that stops where nothing is undecided.
 
         A run that has fewer workers than a look wants is judged by those that it has, at that look's level, and ends
@@ -62,31 +62,33 @@ class Hearing(ABC):
             rows = self.rows(run, workers, replace(self.policy, looks=len(looks)), look)
             if workers > have or not undecided(rows):
                 break
-        return Replay(tuple(rows), look)
+        return ReplayedRun(tuple(rows), look)
 
-    def tally(self, runs: Sequence[Run], case: Case, *, arm: str, slow: Sequence[str]) -> tuple[Tally, list[str]]:
+    def tally(
+        self, runs: Sequence[Run], condition: Condition, *, arm: str, slow: Sequence[str]
+    ) -> tuple[Tally, list[str]]:
         """How runs end in a case, and what in them did not pass, e.g. "run 2: SCENARIO: METRIC: regressed".
 
         slow: names of the scenarios that are slowed down, one per run in turn or all, as in
-        `perf_gate.calibration.trial.simulate`.
+        `perf_gate.calibration.simulation.simulate`.
         """
         ends = []
         for number, run in enumerate(runs):
-            chosen = slow if case.everywhere else [slow[number % len(slow)]]
-            ends.append(self.replay(planted(run, arm, dict.fromkeys(chosen, 1 + case.slowdown))))
+            chosen = slow if condition.everywhere else [slow[number % len(slow)]]
+            ends.append(self.replay(injected(run, arm, dict.fromkeys(chosen, 1 + condition.slowdown))))
         improved = sum(any(row.verdict is Verdict.IMPROVED for row in end.rows) for end in ends)
         found = Tally(sum(end.red for end in ends), sum(end.undecided for end in ends), improved, len(ends))
         return found, [f"run {number}: {text}" for number, end in enumerate(ends, 1) for text in _what(end.rows)]
 
 
 @dataclass(frozen=True)
-class RecordHearing(Hearing):
+class RecordReplayer(Replayer):
     """Runs that are held against a record."""
 
     record: Section
 
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
-        """See Hearing.rows."""
+        """See Replayer.rows."""
         return judge(
             [_first(each, workers) for each in run.measurements],
             self.record.measurements,
@@ -99,20 +101,20 @@ class RecordHearing(Hearing):
 
 
 @dataclass(frozen=True)
-class PairedHearing(Hearing):
+class PairedReplayer(Replayer):
     """Runs that are held against the base beside them."""
 
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
-        """See Hearing.rows."""
-        return judge_beside(
+        """See Replayer.rows."""
+        return judge_paired(
             [_first(each, workers) for each in run.measurements],
-            [_first(each, workers) for each in run.beside],
+            [_first(each, workers) for each in run.base_measurements],
             policy=policy,
             look=look,
         )
 
 
-def planted(run: Run, arm: str, factors: Mapping[str, float]) -> Run:
+def injected(run: Run, arm: str, factors: Mapping[str, float]) -> Run:
     """The same run with the arm's seconds multiplied in the scenarios named by `factors`."""
     changed = tuple(_slower(each, arm, factors.get(each.scenario, 1.0)) for each in run.section.measurements)
     return replace(run, section=replace(run.section, measurements=changed))
@@ -128,8 +130,8 @@ def _slower(measurement: Measurement, arm: str, factor: float) -> Measurement:
 def _first(measurement: Measurement, workers: int) -> Measurement:
     return replace(
         measurement,
-        seconds={arm: crew[:workers] for arm, crew in measurement.seconds.items()},
-        crew=measurement.names[:workers],
+        seconds={arm: per_worker[:workers] for arm, per_worker in measurement.seconds.items()},
+        worker_names=measurement.names[:workers],
     )
 
 

@@ -41,7 +41,7 @@ def split(workers: int, reference: int, looks: Sequence[int], policy: Policy) ->
         reference = min(reference, workers // 2)
         candidates = workers - reference
     filled = tuple(look for look in looks if look <= candidates)
-    if not filled or reference < policy.workers:
+    if not filled or reference < policy.min_workers:
         raise CalibrationError(
             f"{workers} distinct workers are too few to split into a record and a first look of {looks[0]} workers: "
             f"record with at least {2 * looks[0]}, or add runs of the same code with --against"

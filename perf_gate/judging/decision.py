@@ -45,7 +45,7 @@ class Bounds:
     low: Floats
     high: Floats
     ceiling: Floats
-    detectable: Floats
+    minimum_detectable_change: Floats
 
 
 def holm_levels(p: ArrayLike, alpha: float, weights: ArrayLike | None = None) -> Any:
@@ -83,11 +83,11 @@ def quantile(chance: ArrayLike, df: ArrayLike) -> Any:
 
 def decide(
     contrast: Contrast,
-    allowance: ArrayLike,
+    threshold: ArrayLike,
     resolution: ArrayLike,
     *,
     alpha: float,
-    doubt: float,
+    beta: float,
     weights: ArrayLike | None = None,
 ) -> Decision:
     """Judge families of rows.
@@ -96,34 +96,34 @@ def decide(
     exceeds its allowance. doubt: chance that a row passes although its change is as large as the
     resolution. weights: see holm_levels.
     """
-    limit = np.asarray(allowance, dtype=np.float64)
+    limit = np.asarray(threshold, dtype=np.float64)
     regressed = _rejected(contrast.change - limit, contrast, alpha, weights)
     improved = _rejected(-contrast.change - limit, contrast, alpha, weights)
-    ceiling = _ceiling(contrast, doubt)
+    ceiling = _ceiling(contrast, beta)
     return Decision(regressed, improved, ~regressed & (ceiling < np.asarray(resolution, dtype=np.float64)))
 
 
 def bounds(
-    contrast: Contrast, allowance: ArrayLike, *, alpha: float, doubt: float, weights: ArrayLike | None = None
+    contrast: Contrast, threshold: ArrayLike, *, alpha: float, beta: float, weights: ArrayLike | None = None
 ) -> Bounds:
     """The intervals behind what `decide` says of the same arguments.
 
     Apart from it because they take far longer, and thousands of simulated runs do without.
     """
-    limit = np.asarray(allowance, dtype=np.float64)
+    limit = np.asarray(threshold, dtype=np.float64)
     worse = holm_levels(tail((contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
     better = holm_levels(tail((-contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
     reach = quantile(worse, contrast.df) * contrast.error
     return Bounds(
         low=contrast.change - reach,
         high=contrast.change + quantile(better, contrast.df) * contrast.error,
-        ceiling=_ceiling(contrast, doubt),
-        detectable=limit + reach,
+        ceiling=_ceiling(contrast, beta),
+        minimum_detectable_change=limit + reach,
     )
 
 
-def _ceiling(contrast: Contrast, doubt: float) -> Floats:
-    found: Floats = contrast.change + quantile(doubt, contrast.df) * contrast.error
+def _ceiling(contrast: Contrast, beta: float) -> Floats:
+    found: Floats = contrast.change + quantile(beta, contrast.df) * contrast.error
     return found
 
 

@@ -10,16 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perf_gate.judging import inventory, reason
-from perf_gate.judging.contest import POOLED_PREFIX, Contest, beside, contest, values, weigh
+from perf_gate.judging import matching, reason
+from perf_gate.judging.comparison import (
+    POOLED_PREFIX,
+    Comparison,
+    compare_paired,
+    compare_to_record,
+    gather_evidence,
+    values,
+)
 from perf_gate.judging.decision import bounds, decide
-from perf_gate.judging.inventory import RECORD, Pair
+from perf_gate.judging.matching import RECORD_ANEW, Pair
 from perf_gate.judging.policy import Policy
 from perf_gate.measurement import Measurement
-from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.metric import Better, Comparable, Exact, Metric, Sampled
 from perf_gate.verdict import Row, Verdict
 
-__all__ = ["Policy", "judge", "judge_beside", "undecided"]
+__all__ = ["Policy", "judge", "judge_paired", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -58,28 +65,28 @@ def judge(
     """
     policy = policy or Policy()
     level = policy.level(look)
-    taken = inventory.take(now, references, sampled=sampled)
+    taken = matching.match_record(now, references, sampled=sampled)
     setting = Setting(machine, software, software if reference_software is None else reference_software, sampled)
     rows: list[Row] = []
-    contests: list[Contest] = []
+    comparisons: list[Comparison] = []
     for pair in taken.pairs:
-        for heard in _hear(pair, setting):
-            if isinstance(heard, Row):
-                rows.append(heard)
+        for compared in _compare_metrics(pair, setting):
+            if isinstance(compared, Row):
+                rows.append(compared)
             else:
-                contests.append(heard)
+                comparisons.append(compared)
     if sampled:
         asked = {each.scenario: each.record for each in references}
         apart = [each for each in oldest if not each.record or each.record != asked.get(each.scenario)]
-        for pair in inventory.take(now, apart).pairs:
-            contests += _hear_again(pair, setting)
-    rows += _sentence(contests, policy, level)
+        for pair in matching.match_record(now, apart).pairs:
+            comparisons += _compare_to_oldest(pair, setting)
+    rows += _decide(comparisons, policy, level)
     place = {each.scenario: index for index, each in enumerate(now)}
     rows.sort(key=lambda row: (bool(row.against), place.get(row.scenario, len(place))))
     return rows + list(taken.rows)
 
 
-def judge_beside(
+def judge_paired(
     now: Sequence[Measurement],
     base: Sequence[Measurement],
     *,
@@ -97,20 +104,20 @@ def judge_beside(
     """
     policy = policy or Policy()
     level = policy.level(look)
-    taken = inventory.beside(now, base, sampled=sampled)
+    taken = matching.match_base(now, base, sampled=sampled)
     rows: list[Row] = []
-    contests: list[Contest] = []
+    comparisons: list[Comparison] = []
     for pair in taken.pairs:
         for metric in pair.now.metrics:
             if isinstance(metric, Exact):
                 rows.append(_exact(pair, metric, paired=True))
             elif sampled:
                 ours, theirs = values(metric, pair.now), values(metric, pair.reference)
-                contests.append(beside(pair.now.scenario, metric, ours, theirs, policy))
+                comparisons.append(compare_paired(pair.now.scenario, metric, ours, theirs, policy))
             else:
                 why = "not timed: only exact metrics were asked for."
                 rows.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
-    rows += _sentence(contests, policy, level)
+    rows += _decide(comparisons, policy, level)
     place = {each.scenario: index for index, each in enumerate(now)}
     rows.sort(key=lambda row: place.get(row.scenario, len(place)))
     return rows + list(taken.rows)
@@ -126,7 +133,7 @@ def undecided(rows: Iterable[Row]) -> set[str]:
     rows = list(rows)
     names: set[str] = set()
     for row in rows:
-        if row.verdict is not Verdict.INCONCLUSIVE or (row.low is None and row.detectable == math.inf):
+        if row.verdict is not Verdict.INCONCLUSIVE or (row.low is None and row.minimum_detectable_change == math.inf):
             continue
         names |= _members(row, rows) if row.scenario.startswith(POOLED_PREFIX) else {row.scenario}
     return names
@@ -145,43 +152,43 @@ def _members(pooled: Row, rows: Iterable[Row]) -> set[str]:
     }
 
 
-def _hear(pair: Pair, setting: Setting) -> list[Row | Contest]:
+def _compare_metrics(pair: Pair, setting: Setting) -> list[Row | Comparison]:
     ours = {metric.name: metric for metric in pair.now.metrics}
     theirs = {metric.name: metric for metric in pair.reference.metrics}
-    heard: list[Row | Contest] = []
+    compared: list[Row | Comparison] = []
     for name, metric in ours.items():
         if name not in theirs:
-            why = f"the record does not hold this metric: {RECORD} to include it."
-            heard.append(_plain(pair, metric, Verdict.UNRECORDED, why))
+            why = f"the record does not hold this metric: {RECORD_ANEW} to include it."
+            compared.append(_plain(pair, metric, Verdict.UNRECORDED, why))
         elif (changed := _redefined(metric, theirs[name])) is not None:
-            why = f"the metric means something else now ({changed}): {RECORD}."
-            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why))
+            why = f"the metric means something else now ({changed}): {RECORD_ANEW}."
+            compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why))
         elif (foreign := _foreign(metric, pair.reference, setting)) is not None:
-            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, foreign, optional=True))
+            compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, foreign, optional=True))
         elif isinstance(metric, Exact):
-            heard.append(_exact(pair, metric))
+            compared.append(_exact(pair, metric))
         elif setting.sampled and not pair.reference.seconds:
-            why = f"the record was made of exact metrics only: {RECORD} with timing."
-            heard.append(_plain(pair, metric, Verdict.UNRECORDED, why))
+            why = f"the record was made of exact metrics only: {RECORD_ANEW} with timing."
+            compared.append(_plain(pair, metric, Verdict.UNRECORDED, why))
         elif setting.sampled:
-            heard.append(_contest(pair, metric, setting))
+            compared.append(_compare(pair, metric, setting))
         else:
             why = "not timed: only exact metrics were asked for."
-            heard.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
-    why = f"recorded, but the scenario no longer yields this metric: restore it, or {RECORD}."
-    heard += [_plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours]
-    return heard
+            compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
+    why = f"recorded, but the scenario no longer yields this metric: restore it, or {RECORD_ANEW}."
+    compared += [_plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours]
+    return compared
 
 
-def _hear_again(pair: Pair, setting: Setting) -> list[Contest]:
+def _compare_to_oldest(pair: Pair, setting: Setting) -> list[Comparison]:
     against = pair.reference.record or "without a name"
     theirs = {metric.name: metric for metric in pair.reference.metrics}
     return [
-        _contest(pair, metric, setting, against)
+        _compare(pair, metric, setting, against)
         for metric in pair.now.metrics
         if isinstance(metric, Sampled)
         # Which software the oldest record was made with is not known here.
-        and metric.travels is not Travels.SOFTWARE
+        and metric.comparable is not Comparable.SOFTWARE
         and pair.reference.seconds
         and metric.name in theirs
         and _redefined(metric, theirs[metric.name]) is None
@@ -200,16 +207,16 @@ def _redefined(now: Metric, then: Metric) -> str | None:
 
 
 def _foreign(metric: Metric, reference: Measurement, setting: Setting) -> str | None:
-    if metric.travels is Travels.SOFTWARE and setting.software != setting.reference_software:
+    if metric.comparable is Comparable.SOFTWARE and setting.software != setting.reference_software:
         return (
             f"recorded with {setting.reference_software or 'unknown software'}, now "
-            f"{setting.software or 'unknown software'}: {RECORD} with these versions to have it judged."
+            f"{setting.software or 'unknown software'}: {RECORD_ANEW} with these versions to have it judged."
         )
-    elsewhere = metric.elsewhere if isinstance(metric, Sampled) else None
-    if metric.travels is Travels.MACHINE and _abroad(reference, setting) and elsewhere is None:
+    other_machine_threshold = metric.other_machine_threshold if isinstance(metric, Sampled) else None
+    if metric.comparable is Comparable.MACHINE and _abroad(reference, setting) and other_machine_threshold is None:
         return (
             f"recorded on {reference.machine}, this is {setting.machine or 'an unknown machine'}: "
-            f"{RECORD} on this machine class to have it judged."
+            f"{RECORD_ANEW} on this machine class to have it judged."
         )
     return None
 
@@ -218,11 +225,13 @@ def _abroad(reference: Measurement, setting: Setting) -> bool:
     return bool(reference.machine) and reference.machine != setting.machine
 
 
-def _contest(pair: Pair, metric: Sampled, setting: Setting, against: str = "") -> Contest:
-    abroad = _abroad(pair.reference, setting) and metric.elsewhere is not None
-    allowance = metric.elsewhere if abroad and metric.elsewhere is not None else metric.allowance
+def _compare(pair: Pair, metric: Sampled, setting: Setting, against: str = "") -> Comparison:
+    abroad = _abroad(pair.reference, setting) and metric.other_machine_threshold is not None
+    threshold = (
+        metric.other_machine_threshold if abroad and metric.other_machine_threshold is not None else metric.threshold
+    )
     ours, theirs = values(metric, pair.now), values(metric, pair.reference)
-    return contest(pair.now.scenario, metric, ours, theirs, allowance=allowance, against=against)
+    return compare_to_record(pair.now.scenario, metric, ours, theirs, threshold=threshold, against=against)
 
 
 def _plain(pair: Pair, metric: Metric, verdict: Verdict, why: str, *, optional: bool = False) -> Row:
@@ -241,15 +250,15 @@ def _exact(pair: Pair, metric: Exact, *, paired: bool = False) -> Row:
     return Row(pair.now.scenario, metric, verdict, then, now, worse, worse, worse, 0.0, why=why)
 
 
-def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list[Row]:
-    evidence, unable = weigh(contests, policy)
+def _decide(comparisons: Sequence[Comparison], policy: Policy, level: float) -> list[Row]:
+    evidence, unable = gather_evidence(comparisons, policy)
     rows = [_too_few(each, policy) for each in unable]
     if evidence is None:
         return rows
-    promise: dict[str, Any] = {"alpha": level, "doubt": policy.doubt, "weights": evidence.weights}
-    decision = decide(evidence.contrast, evidence.allowance, evidence.resolution, **promise)
-    found = bounds(evidence.contrast, evidence.allowance, **promise)
-    for index, each in enumerate(evidence.contests):
+    promise: dict[str, Any] = {"alpha": level, "beta": policy.beta, "weights": evidence.weights}
+    decision = decide(evidence.contrast, evidence.threshold, evidence.resolution, **promise)
+    found = bounds(evidence.contrast, evidence.threshold, **promise)
+    for index, each in enumerate(evidence.comparisons):
         worse = _share(evidence.contrast.change[index])
         if decision.regressed[index]:
             verdict, why = Verdict.REGRESSED, reason.regressed(each, worse)
@@ -262,25 +271,25 @@ def _sentence(contests: Sequence[Contest], policy: Policy, level: float) -> list
         rows.append(
             replace(
                 _row(each, verdict, why),
-                worse=worse,
+                change=worse,
                 low=_share(found.low[index]),
                 high=_share(found.high[index]),
-                detectable=_share(found.detectable[index]),
+                minimum_detectable_change=_share(found.minimum_detectable_change[index]),
             )
         )
     return rows
 
 
-def _too_few(each: Contest, policy: Policy) -> Row:
-    lacking = len(each.reference.workers) < policy.workers and not each.paired
+def _too_few(each: Comparison, policy: Policy) -> Row:
+    lacking = len(each.reference.workers) < policy.min_workers and not each.paired
     row = _row(each, Verdict.INCONCLUSIVE, reason.too_few(each, policy))
-    return replace(row, detectable=math.inf if lacking else None)
+    return replace(row, minimum_detectable_change=math.inf if lacking else None)
 
 
-def _row(each: Contest, verdict: Verdict, why: str) -> Row:
+def _row(each: Comparison, verdict: Verdict, why: str) -> Row:
     then, now = (math.exp(side.mean) if side.workers else None for side in (each.reference, each.now))
-    allowed = _share(each.allowance)
-    return Row(each.scenario, each.metric, verdict, then, now, allowed=allowed, why=why, against=each.against)
+    threshold = _share(each.threshold)
+    return Row(each.scenario, each.metric, verdict, then, now, threshold=threshold, why=why, against=each.against)
 
 
 def _share(change: ArrayLike) -> float:

@@ -26,34 +26,36 @@ class Policy:
 
     alpha: float = 0.001
     looks: int = 3
-    doubt: float = 0.05
-    workers: int = 3
-    pooled_share: float = 0.75
-    paired_share: float = 0.5
-    pooled_alarms: float = 0.8
-    paired_reach: float = 3.0
+    beta: float = 0.05
+    min_workers: int = 3
+    pooled_threshold_share: float = 0.75
+    paired_threshold_share: float = 0.5
+    pooled_alpha_share: float = 0.8
+    paired_resolution_factor: float = 3.0
 
     def __post_init__(self) -> None:
         """Refuse promises that mean nothing."""
-        for name in ("alpha", "doubt"):
+        for name in ("alpha", "beta"):
             value = getattr(self, name)
             if not 0 < value < 0.5:
                 raise ValueError(f"policy: {name} is a chance, > 0 and < 0.5 (0.001 = 0.1 %), not {value!r}")
         if isinstance(self.looks, bool) or not isinstance(self.looks, int) or self.looks < 1:
             raise ValueError(f"policy: looks is a whole number >= 1, not {self.looks!r}")
-        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 3:
-            raise ValueError(f"policy: workers is a whole number >= 3, not {self.workers!r}: two do not show a spread")
-        for name in ("pooled_share", "paired_share"):
+        if isinstance(self.min_workers, bool) or not isinstance(self.min_workers, int) or self.min_workers < 3:
+            raise ValueError(
+                f"policy: min_workers is a whole number >= 3, not {self.min_workers!r}: two do not show a spread"
+            )
+        for name in ("pooled_threshold_share", "paired_threshold_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"policy: {name} is > 0 and <= 1, not {getattr(self, name)!r}")
-        if not 0 < self.pooled_alarms < 1:
-            raise ValueError(f"policy: pooled_alarms is > 0 and < 1, not {self.pooled_alarms!r}")
-        if not self.paired_reach >= 1:
-            raise ValueError(f"policy: paired_reach is >= 1, not {self.paired_reach!r}")
+        if not 0 < self.pooled_alpha_share < 1:
+            raise ValueError(f"policy: pooled_alpha_share is > 0 and < 1, not {self.pooled_alpha_share!r}")
+        if not self.paired_resolution_factor >= 1:
+            raise ValueError(f"policy: paired_resolution_factor is >= 1, not {self.paired_resolution_factor!r}")
 
-    def pooled_reach(self, *, paired: bool) -> float:
+    def pooled_resolution_share(self, *, paired: bool) -> float:
         """How far a pooled row's resolution lies from its allowance, as a share of its scenarios' mean distance."""
-        return self.pooled_share / (self.paired_reach if paired else 1.0)
+        return self.pooled_threshold_share / (self.paired_resolution_factor if paired else 1.0)
 
     def level(self, look: int) -> float:
         """Alpha spent at `look` (1-based): shares 1 : 2 : ... : looks, which add up to alpha.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from perf_gate.measuring.crew import CANDIDATE, Crew, FailedScenarioError, LostWorkerError, Worker
-from perf_gate.measuring.evidence import Case, Evidence
+from perf_gate.measuring.samples import SideSamples, TaskSamples
+from perf_gate.measuring.worker_pool import CANDIDATE, FailedScenarioError, LostWorkerError, Worker, WorkerPool
 
 Take = Callable[[Worker, Mapping[str, Any]], None]
 
@@ -20,98 +20,100 @@ class Batch:
     workers see is kept, one for all of them; None: each under its own.
     """
 
-    def __init__(self, crew: Crew, workers: Sequence[Worker], seat: int | None = None) -> None:
+    def __init__(self, pool: WorkerPool, workers: Sequence[Worker], sample_key: int | None = None) -> None:
         """Take charge of `workers` of `crew`."""
         self.workers = list(workers)
         self.lost: list[str] = []
-        self.seat = seat
-        self._crew = crew
+        self.sample_key = sample_key
+        self._pool = pool
 
-    def open(self, case: Case, seeds: Sequence[int], warmups: int, plant: Mapping[str, float] | None = None) -> None:
+    def open(
+        self, task_samples: TaskSamples, seeds: Sequence[int], warmups: int, injected: Mapping[str, float] | None = None
+    ) -> None:
         """Let all workers open the scenario, side by side; one seed per worker.
 
         plant: see Plant.shares; the base is never slowed down.
         """
-        turns = case.turns(self.workers)
+        turns = task_samples.turns(self.workers)
         details = [
-            opening_of(evidence, seed, warmups, plant if worker.side.name == CANDIDATE else None)
-            for (worker, evidence), seed in zip(turns, seeds, strict=False)
+            opening_of(samples, seed, warmups, injected if worker.side.name == CANDIDATE else None)
+            for (worker, samples), seed in zip(turns, seeds, strict=False)
         ]
         self._ask_all(turns, "open", details, take_costs)
 
-    def count(self, turns: Sequence[tuple[Worker, Evidence]], seeds: Sequence[int]) -> None:
+    def count(self, turns: Sequence[tuple[Worker, SideSamples]], seeds: Sequence[int]) -> None:
         """Let each worker open, count and close the scenario beside it, all at the same time."""
-        opening = [opening_of(evidence, seed, 0) for (_, evidence), seed in zip(turns, seeds, strict=True)]
+        opening = [opening_of(samples, seed, 0) for (_, samples), seed in zip(turns, seeds, strict=True)]
         nothing: list[Mapping[str, object]] = [{} for _ in turns]
         self._ask_all(turns, "open", opening, take_costs)
-        self._ask_all(turns, "count", nothing, lambda evidence: lambda _, answer: evidence.count(answer["exact"]))
+        self._ask_all(turns, "count", nothing, lambda samples: lambda _, answer: samples.count(answer["exact"]))
         self._ask_all(turns, "close", nothing, lambda _: lambda _, __: None)
 
-    def rounds(self, worker: Worker, case: Case, rounds: int, *, settle: bool = True) -> None:
+    def rounds(self, worker: Worker, task_samples: TaskSamples, rounds: int, *, warm_up: bool = True) -> None:
         """Let one worker do `rounds` rounds while the others wait. settle: see Stage.rounds."""
-        seat = worker.number if self.seat is None else self.seat
+        sample_key = worker.number if self.sample_key is None else self.sample_key
         self._alone(
             worker,
-            case.of(worker.side),
-            partial(worker.ask, "rounds", name=case.task.name, rounds=rounds, settle=settle),
-            lambda _, answer: case.of(worker.side).visited(seat, answer["seconds"]),
+            task_samples.of(worker.side),
+            partial(worker.ask, "rounds", name=task_samples.task.name, rounds=rounds, warm_up=warm_up),
+            lambda _, answer: task_samples.of(worker.side).visited(sample_key, answer["seconds"]),
         )
 
-    def close(self, case: Case) -> None:
+    def close(self, task_samples: TaskSamples) -> None:
         """Let all workers close the scenario."""
         for worker in list(self.workers):
-            close = partial(worker.ask, "close", name=case.task.name)
-            self._alone(worker, case.of(worker.side), close, lambda _, __: None)
+            close = partial(worker.ask, "close", name=task_samples.task.name)
+            self._alone(worker, task_samples.of(worker.side), close, lambda _, __: None)
 
     def _ask_all(
         self,
-        turns: Sequence[tuple[Worker, Evidence]],
+        turns: Sequence[tuple[Worker, SideSamples]],
         ask: str,
         details: Sequence[Mapping[str, object]],
-        take: Callable[[Evidence], Take],
+        take: Callable[[SideSamples], Take],
     ) -> None:
         """Ask every worker about its scenario, then hear them all, also where one of them fails."""
         asked = []
-        for (worker, evidence), detail in zip(turns, details, strict=False):
-            if evidence.invalid is None and worker in self.workers:
-                act = partial(worker.ask, ask, name=evidence.task.name, **detail)
-                if self._guard(worker, evidence, act):
-                    asked.append((worker, evidence))
-        for worker, evidence in asked:
-            self._guard(worker, evidence, partial(hear, worker, take(evidence)))
+        for (worker, samples), detail in zip(turns, details, strict=False):
+            if samples.invalid is None and worker in self.workers:
+                act = partial(worker.ask, ask, name=samples.task.name, **detail)
+                if self._guard(worker, samples, act):
+                    asked.append((worker, samples))
+        for worker, samples in asked:
+            self._guard(worker, samples, partial(receive, worker, take(samples)))
 
-    def _alone(self, worker: Worker, evidence: Evidence, ask: Callable[[], None], take: Take) -> None:
-        if evidence.invalid is None and worker in self.workers and self._guard(worker, evidence, ask):
-            self._guard(worker, evidence, partial(hear, worker, take))
+    def _alone(self, worker: Worker, samples: SideSamples, ask: Callable[[], None], take: Take) -> None:
+        if samples.invalid is None and worker in self.workers and self._guard(worker, samples, ask):
+            self._guard(worker, samples, partial(receive, worker, take))
 
-    def _guard(self, worker: Worker, evidence: Evidence, act: Callable[[], None]) -> bool:
+    def _guard(self, worker: Worker, samples: SideSamples, act: Callable[[], None]) -> bool:
         """Do `act`; True unless it failed."""
         try:
             act()
         except FailedScenarioError as error:
             # A premise speaks for itself; for everything else the place in the code is what one needs.
             detail = "" if error.kind in ("premise", "value") else f"\n{error.traceback}"
-            evidence.spoil(f"{evidence.task.name}: {error}, in {worker}{detail}")
+            samples.invalidate(f"{samples.task.name}: {error}, in {worker}{detail}")
         except LostWorkerError as error:
-            evidence.spoil(f"{evidence.task.name}: {error}")
+            samples.invalidate(f"{samples.task.name}: {error}")
             self.lost.append(str(error))
             self.workers.remove(worker)
-            self._crew.forget(worker)
+            self._pool.discard(worker)
         else:
             return True
         return False
 
 
-def take_costs(evidence: Evidence) -> Take:
+def take_costs(samples: SideSamples) -> Take:
     """What becomes of the answer to "open"."""
-    return lambda _, answer: evidence.costs(answer["cost"])
+    return lambda _, answer: samples.costs(answer["cost"])
 
 
 def opening_of(
-    evidence: Evidence, seed: int, warmups: int, plant: Mapping[str, float] | None = None
+    samples: SideSamples, seed: int, warmups: int, injected: Mapping[str, float] | None = None
 ) -> dict[str, object]:
     """What a worker must know to open the scenario."""
-    scenario = evidence.task.scenario
+    scenario = samples.task.scenario
     kind = type(scenario)
     return {
         "module": kind.__module__,
@@ -119,15 +121,15 @@ def opening_of(
         "file": inspect.getfile(kind),
         "fields": scenario.fields(),
         "warmups": warmups,
-        "plant": dict(plant or {}),
+        "slowdown": dict(injected or {}),
         "seed": seed,
     }
 
 
-def hear(worker: Worker, take: Take) -> None:
+def receive(worker: Worker, take: Take) -> None:
     """Wait for the answer of `worker` and take it in; an answer of the wrong shape loses the worker."""
-    answer = worker.hear()
+    answer = worker.receive()
     try:
         take(worker, answer)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise worker.nonsense(answer) from error
+        raise worker.bad_answer(answer) from error

@@ -20,7 +20,7 @@ from perf_gate.metric import Sampled
 
 
 @dataclass(frozen=True)
-class Stand:
+class Status:
     """Where a campaign stands. workers, budget: the most it may take; seconds: spent so far."""
 
     workers: int = 0
@@ -39,13 +39,13 @@ class Stand:
             parts.append(self.scenario.rpartition("::")[2])
         if self.rounds:
             parts.append(f"{self.rounds} rounds")
-        if self.estimate is not None and (seen := glimpse(self.estimate)):
+        if self.estimate is not None and (seen := first_estimate(self.estimate)):
             parts.append(seen)
         parts.append(f"{max(0.0, self.budget - self.seconds):.0f} s left at most")
         return " · ".join(parts)
 
 
-def glimpse(measurement: Measurement) -> str:
+def first_estimate(measurement: Measurement) -> str:
     """The first sampled metric so far, with two standard errors between workers; empty before there is one.
 
     It is only for the eye: the verdict comes from perf_gate.judging.judge.
@@ -78,11 +78,11 @@ class Progress:
 
     def __init__(self) -> None:
         """Nothing is expected yet."""
-        self.stand = Stand()
+        self.status = Status()
 
     def expect(self, workers: int, budget: float) -> None:
         """Take in how many workers and seconds the campaign takes at most."""
-        self.stand = replace(self.stand, workers=workers, budget=budget)
+        self.status = replace(self.status, workers=workers, budget=budget)
 
     def __enter__(self) -> Progress:
         """Begin to show."""
@@ -104,14 +104,14 @@ class Progress:
         estimate: Measurement | None = None,
     ) -> None:
         """Take in where the campaign stands; what is None stays as it was."""
-        self.stand = replace(
-            self.stand,
+        self.status = replace(
+            self.status,
             phase=phase,
             seconds=seconds,
-            worker=self.stand.worker if worker is None else worker,
-            scenario=self.stand.scenario if scenario is None else scenario,
-            rounds=self.stand.rounds if rounds is None else rounds,
-            estimate=self.stand.estimate if estimate is None else estimate,
+            worker=self.status.worker if worker is None else worker,
+            scenario=self.status.scenario if scenario is None else scenario,
+            rounds=self.status.rounds if rounds is None else rounds,
+            estimate=self.status.estimate if estimate is None else estimate,
         )
         self.show()
 
@@ -143,7 +143,7 @@ class LiveLine(Progress):
 
     def show(self) -> None:
         """Redraw the line."""
-        self._live.update(Text(str(self.stand), no_wrap=True, overflow="ellipsis"), refresh=True)
+        self._live.update(Text(str(self.status), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 class PlainLines(Progress):
@@ -167,4 +167,4 @@ class PlainLines(Progress):
         now = self._clock()
         if now - self._last >= self._interval:
             self._last = now
-            self._write_line(f"perf gate: {self.stand}")
+            self._write_line(f"perf gate: {self.status}")

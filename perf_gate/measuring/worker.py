@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from perf_gate.measuring.order import balanced_orders
-from perf_gate.measuring.subject import require_own, settle
+from perf_gate.measuring.subject_finder import install_finder, require_own
 from perf_gate.scenario import InvalidPremise, Scenario
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -47,7 +47,7 @@ class BadValueError(Exception):
 
 
 @dataclass
-class Opened:
+class OpenScenario:
     """A scenario that is ready to be visited, with its endless supply of orders.
 
     plant: arm -> share of its typical seconds to wait after each visit. clean: arm -> seconds of its visits so far
@@ -58,7 +58,7 @@ class Opened:
     orders: Iterator[tuple[str, ...]]
     rounds: int = 0
     where: str = ""
-    plant: Mapping[str, float] = field(default_factory=dict)
+    injected: Mapping[str, float] = field(default_factory=dict)
     clean: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -70,19 +70,19 @@ class Opened:
     def visit(self, arm: str) -> float:
         """Seconds of one visit, those of a planted wait included; raises BadValueError and what the scenario raises."""
         seconds = checked_seconds(self.scenario.visit(arm))
-        if arm not in self.plant:
+        if arm not in self.injected:
             return seconds
         clean = self.clean.setdefault(arm, [])
         bisect.insort(clean, seconds)
         # Of the median, so that one disturbed visit does not wait longer than the others.
-        return seconds + spin(self.plant[arm] * clean[len(clean) // 2])
+        return seconds + spin(self.injected[arm] * clean[len(clean) // 2])
 
 
 @dataclass
-class Stage:
+class ScenarioHost:
     """All scenarios that are open in this process, by full name. homes: see Side.homes."""
 
-    opened: dict[str, Opened] = field(default_factory=dict)
+    opened: dict[str, OpenScenario] = field(default_factory=dict)
     homes: Mapping[str, str] = field(default_factory=dict)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Stage:
     def hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Say who answers, and under which of the asked environment variables; homes: see Side.homes."""
         self.homes = request.get("homes", {})
-        settle(self.homes)
+        install_finder(self.homes)
         return {
             "pid": os.getpid(),
             "python": sys.version.split()[0],
@@ -140,8 +140,8 @@ class Stage:
         name = request["name"]
         kind = find(request["module"], request["qualname"], request["file"])
         scenario = kind(**request["fields"])
-        opened = self.opened[name] = Opened(scenario, balanced_orders(scenario.arms, request["seed"]))
-        opened.plant = request.get("plant", {})
+        opened = self.opened[name] = OpenScenario(scenario, balanced_orders(scenario.arms, request["seed"]))
+        opened.injected = request.get("slowdown", {})
         opened.where = " (while opening)"
         scenario.open()
         require_own(self.homes)
@@ -171,7 +171,7 @@ class Stage:
         """Visit the arms for `rounds` rounds and return the seconds of each visit by arm, in order of
         time.
 
-        Where request["settle"] asks for it, an unrecorded visit of each frequent arm comes first: what was done before
+        Where request["warm_up"] asks for it, an unrecorded visit of each frequent arm comes first: what was done before
         has driven code and data out of the processor's caches, and the arm that runs more code pays more for that.
         """
         opened = self.opened[request["name"]]
@@ -179,7 +179,7 @@ class Stage:
         gc.collect()
         gc.disable()
         try:
-            for arm in opened.frequent if request["settle"] else ():
+            for arm in opened.frequent if request["warm_up"] else ():
                 opened.where = f" (arm {arm}, before round {opened.rounds + 1})"
                 opened.visit(arm)
             for _ in range(request["rounds"]):
@@ -280,9 +280,9 @@ def die_with(parent: int) -> None:
 
 def answers(requests: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the answer to each request."""
-    stage = Stage()
+    host = ScenarioHost()
     for request in requests:
-        yield stage.answer(request)
+        yield host.answer(request)
 
 
 def serve(channel: Channel, parent: int) -> None:

@@ -49,9 +49,9 @@ def document(measurements: Iterable[Measurement], provenance: Provenance, create
 def rows(measurement: Measurement) -> list[dict[str, object]]:
     """One benchmark per timed arm; of a scenario that is never timed, one per number of bytes."""
     found = [
-        _row(measurement, arm, {"disable_gc": True, "warmup": True}, dict(measurement.exact), _flat(crew))
-        for arm, crew in measurement.seconds.items()
-        if any(crew)
+        _row(measurement, arm, {"disable_gc": True, "warmup": True}, dict(measurement.exact), _flat(per_worker))
+        for arm, per_worker in measurement.seconds.items()
+        if any(per_worker)
     ]
     found += [
         _row(measurement, title(metric), {}, about(metric, measurement), [measurement.exact[metric.name]])
@@ -109,8 +109,8 @@ def _row(
     }
 
 
-def _flat(crew: Iterable[Iterable[float]]) -> list[float]:
-    return [value for visits in crew for value in visits]
+def _flat(per_worker: Iterable[Iterable[float]]) -> list[float]:
+    return [value for visits in per_worker for value in visits]
 
 
 def stats(values: Sequence[float]) -> dict[str, object]:

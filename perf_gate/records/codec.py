@@ -15,14 +15,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perf_gate.judging.inventory import fault
+from perf_gate.judging.matching import fault
 from perf_gate.measurement import Measurement
-from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.metric import Better, Comparable, Exact, Metric, Sampled
 from perf_gate.records import benchmark_json
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.section import HOW_TO_RECORD, RecordError, Section
 
-SCHEMA = 1
+SCHEMA = 2
 RESTORE = "Restore it from git, or record anew"
 CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 
@@ -93,16 +93,13 @@ def _measurement_to_json(measurement: Measurement) -> dict[str, object]:
         "fingerprint": measurement.fingerprint,
         "metrics": [_metric_to_json(metric) for metric in measurement.metrics],
         "exact": dict(measurement.exact),
-        "crew": list(measurement.names),
-        "seconds": {arm: [list(visits) for visits in crew] for arm, crew in measurement.seconds.items()},
+        "workers": list(measurement.names),
+        "seconds": {arm: [list(visits) for visits in per_worker] for arm, per_worker in measurement.seconds.items()},
     }
 
 
 def _metric_to_json(metric: Metric) -> dict[str, object]:
     attributes = {each.name: getattr(metric, each.name) for each in fields(metric)}
-    if attributes.get("beside", ...) is None:
-        # Records that were written before there was this field read the same as those that do not use it.
-        del attributes["beside"]
     return {"class": type(metric).__name__.lower(), **attributes}
 
 
@@ -287,7 +284,7 @@ def _measurement(value: object, where: str, machine: str) -> Measurement:
         exact=_mapping(value, "exact", (int, float), where),
         seconds={arm: _list(seconds, arm, f"{where}, seconds", _visits) for arm in seconds},
         machine=machine,
-        crew=_list(value, "crew", where, _text),
+        worker_names=_list(value, "workers", where, _text),
     )
 
 
@@ -296,9 +293,9 @@ def _metric(value: object, where: str) -> Metric:
     name = _get(value, "name", str, where)
     where = f"{where} {name!r}"
     unit, better = _get(value, "unit", str, where), Better(_get(value, "better", str, where))
-    travels = Travels(_get(value, "travels", str, where))
+    comparable = Comparable(_get(value, "comparable", str, where))
     if kind == "exact":
-        return Exact(name, unit, better, travels)
+        return Exact(name, unit, better, comparable)
     if kind != "sampled":
         raise FormatError(f"class {kind!r} is neither 'exact' nor 'sampled'", where)
     optional = (int, float, type(None))
@@ -308,10 +305,10 @@ def _metric(value: object, where: str) -> Metric:
         better=better,
         numerator=_get(value, "numerator", str, where),
         denominator=_get(value, "denominator", (str, type(None)), where),
-        allowance=_get(value, "allowance", (int, float), where),
+        threshold=_get(value, "threshold", (int, float), where),
         resolution=_get(value, "resolution", (int, float), where),
-        floor=_get(value, "floor", (int, float), where),
-        travels=travels,
-        elsewhere=_get(value, "elsewhere", optional, where),
-        beside=_get(value, "beside", optional, where) if isinstance(value, dict) and "beside" in value else None,
+        absolute_threshold=_get(value, "absolute_threshold", (int, float), where),
+        comparable=comparable,
+        other_machine_threshold=_get(value, "other_machine_threshold", optional, where),
+        paired_threshold=_get(value, "paired_threshold", optional, where),
     )

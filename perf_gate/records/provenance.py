@@ -43,7 +43,7 @@ class Provenance:
 
     @property
     def software(self) -> str:
-        """What `Travels.SOFTWARE` compares, e.g. "torch 2.13.0, transformers 5.24.0"."""
+        """What `Comparable.SOFTWARE` compares, e.g. "torch 2.13.0, transformers 5.24.0"."""
         return software(self.versions)
 
 

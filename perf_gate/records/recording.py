@@ -11,7 +11,7 @@ from perf_gate.measurement import Measurement
 from perf_gate.records.profile import profile_of
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, files, load, next_path, save
-from perf_gate.records.refusal import refuse
+from perf_gate.records.recordable import require_recordable
 from perf_gate.records.section import Section
 from perf_gate.session.selection import Scope
 
@@ -32,7 +32,7 @@ def record(
     """Write the next record of the folder and return its path.
 
     Where the newest record has this very name, holds the same scenarios and no section of this machine
-    class, the section is added to it. Raises RefusedRecord, RecordError; nothing is written then.
+    class, the section is added to it. Raises NotRecordableError, RecordError; nothing is written then.
     """
     profile = profile_of(provenance)
     previous = _previous(folder, profile)
@@ -40,7 +40,7 @@ def record(
         known = {each.scenario for each in previous.latest.measurements}
         beyond = {scenario for scenario in known if not scope.holds(scenario)}
         unmeasured = [*unmeasured, *sorted(beyond - {each.scenario for each in measurements})]
-    refuse(
+    require_recordable(
         measurements,
         provenance,
         failed=failed,

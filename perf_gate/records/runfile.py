@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perf_gate.judging.inventory import fault
+from perf_gate.judging.matching import fault
 from perf_gate.judging.policy import Policy
 from perf_gate.measurement import Measurement
 from perf_gate.records import codec
@@ -56,7 +56,7 @@ class Run:
     section: Section
     profile: str
     invalid: Mapping[str, str] = field(default_factory=dict)
-    plant: str = ""
+    injected: str = ""
     seconds: float = 0.0
     terms: Terms | None = None
     base: Section | None = None
@@ -74,7 +74,7 @@ class Run:
         return (*self.section.measurements, *lost)
 
     @property
-    def beside(self) -> tuple[Measurement, ...]:
+    def base_measurements(self) -> tuple[Measurement, ...]:
         """The base's measurement of each of them, without samples where there is none."""
         held = {} if self.base is None else {each.scenario: each for each in self.base.measurements}
         why = self.base_invalid or {}
@@ -89,7 +89,7 @@ def run_of(
     provenance: Provenance,
     *,
     sampled: bool = True,
-    plant: str = "",
+    injected: str = "",
     seconds: float = 0.0,
     terms: Terms | None = None,
     base: Sequence[Measurement] = (),
@@ -109,9 +109,9 @@ def run_of(
     section = _section(measurements, invalid, provenance)
     if section is None:
         raise ValueError("no scenario was measured validly, so there are no samples to write")
-    beside = None if base_provenance is None else _section(base, broken, base_provenance)
+    base_measurements = None if base_provenance is None else _section(base, broken, base_provenance)
     base_invalid = None if base_provenance is None else broken
-    return Run(section, profile_of(provenance), invalid, plant, seconds, terms, beside, base_invalid)
+    return Run(section, profile_of(provenance), invalid, injected, seconds, terms, base_measurements, base_invalid)
 
 
 def _faults(measurements: Sequence[Measurement], *, sampled: bool) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _section(measurements: Sequence[Measurement], without: Mapping[str, str], pr
 
 def save_run(run: Run, path: Path) -> None:
     """Write the samples, the whole file or nothing; replaces an older file. Raises RecordError."""
-    facts: dict[str, object] = {"invalid": dict(run.invalid), "plant": run.plant, "seconds": run.seconds}
+    facts: dict[str, object] = {"invalid": dict(run.invalid), "injected": run.injected, "seconds": run.seconds}
     facts |= {} if run.terms is None else {"terms": asdict(run.terms)}
     facts |= {} if run.base_invalid is None else {"base_invalid": dict(run.base_invalid)}
     write(codec.encode(path.stem, run.profile, [run.section], facts, run.base), path, overwrite=True)
@@ -136,19 +136,19 @@ def load_run(path: Path | str) -> Run:
     """Read the samples of a run. Raises RecordError as `record.load` does, and for a file that is a record."""
     path = Path(path)
     profile, sections, facts, base = codec.decode_run(read(path), path)
-    invalid, plant, seconds = facts.get("invalid"), facts.get("plant"), facts.get("seconds")
+    invalid, injected, seconds = facts.get("invalid"), facts.get("injected"), facts.get("seconds")
     base_invalid = facts.get("base_invalid")
     sound = (
         _reasons(invalid)
         and (_reasons(base_invalid) if base_invalid is not None else base is None)
-        and isinstance(plant, str)
+        and isinstance(injected, str)
         and isinstance(seconds, int | float)
         and len(sections) == 1
     )
     if not sound:
         raise RecordError(path, "holds no sound facts about its run", "Make it anew with --gate-samples")
     terms = _terms(facts["terms"], path) if "terms" in facts else None
-    return Run(sections[0], profile, invalid, plant, float(seconds), terms, base, base_invalid)  # type: ignore[arg-type]  # seen just above
+    return Run(sections[0], profile, invalid, injected, float(seconds), terms, base, base_invalid)  # type: ignore[arg-type]  # seen just above
 
 
 def _reasons(value: object) -> bool:

@@ -17,15 +17,23 @@ from perf_gate.quantity import percent, quantity
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import write
 from perf_gate.reporting import palette
-from perf_gate.reporting.dossier import Dossier, Outcome, Side, metric_names, short
-from perf_gate.reporting.finding import findings
-from perf_gate.reporting.forest import Forest, label
+from perf_gate.reporting.data_table import DataTable, data_table
+from perf_gate.reporting.forest_plot import ForestPlot, label
+from perf_gate.reporting.histograms import Histograms
+from perf_gate.reporting.history_plot import (
+    HistoryPlot,
+    HistoryPoint,
+    Series,
+    day,
+    history_points,
+    over,
+    series_by_metric,
+)
 from perf_gate.reporting.library import library
-from perf_gate.reporting.past import Past, Stage, Trace, day, over, stages, traces
 from perf_gate.reporting.plot import DESK, Plot
-from perf_gate.reporting.sheet import Sheet, sheet
-from perf_gate.reporting.times import Times
-from perf_gate.reporting.workers import Workers
+from perf_gate.reporting.report_data import Outcome, ReportData, ReportSide, metric_names, short
+from perf_gate.reporting.result import results
+from perf_gate.reporting.worker_plot import WorkerPlot
 from perf_gate.showing.plain import plain
 from perf_gate.showing.table import URGENCY
 from perf_gate.verdict import Row, Verdict
@@ -72,13 +80,13 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ScenarioSection:
     """A timed scenario on the page. rows: its rows that were judged. plots: of its visits and of its workers."""
 
     name: str
     rows: tuple[Row, ...]
     plots: tuple[Shown, ...]
-    quantiles: Sheet
+    quantiles: DataTable
 
     @property
     def urgency(self) -> int:
@@ -88,11 +96,11 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Gap:
+class NotJudged:
     """Rows that were not judged for one reason."""
 
     why: str
-    rows: Sheet
+    rows: DataTable
     number: int
 
 
@@ -100,54 +108,54 @@ class Gap:
 class Plots:
     """All plots of a report by what they show."""
 
-    forest: Forest | None
-    past: tuple[Past, ...]
-    visits: Mapping[str, tuple[Times, Workers]]
+    forest_plot: ForestPlot | None
+    history_plot: tuple[HistoryPlot, ...]
+    visits: Mapping[str, tuple[Histograms, WorkerPlot]]
 
     def all(self) -> Iterator[tuple[str, Plot]]:
         """Each with a name that is unique among them and fit for a file."""
-        if self.forest is not None:
-            yield "changes", self.forest
-        for number, past in enumerate(self.past, 1):
-            yield f"history-{number:02}", past
-        for number, (times, workers) in enumerate(self.visits.values(), 1):
-            yield f"scenario-{number:02}-times", times
+        if self.forest_plot is not None:
+            yield "changes", self.forest_plot
+        for number, history_plot in enumerate(self.history_plot, 1):
+            yield f"history-{number:02}", history_plot
+        for number, (histograms, workers) in enumerate(self.visits.values(), 1):
+            yield f"scenario-{number:02}-times", histograms
             yield f"scenario-{number:02}-workers", workers
 
 
-def plots(dossier: Dossier) -> Plots:
+def plots(data: ReportData) -> Plots:
     """Everything that is drawn of a dossier."""
-    return Plots(_forest(dossier), tuple(_pasts(dossier)), dict(_visits(dossier)))
+    return Plots(_forest_plot(data), tuple(_history_plots(data)), dict(_visits(data)))
 
 
-def _forest(dossier: Dossier) -> Forest | None:
-    changed = [row for row in dossier.exact if row.worse]
-    rows = (*dossier.sampled, *changed)
-    against = dossier.reference.name if dossier.reference else ""
-    return Forest(rows, against, len(dossier.exact) - len(changed)) if rows else None
+def _forest_plot(data: ReportData) -> ForestPlot | None:
+    changed = [row for row in data.exact if row.change]
+    rows = (*data.sampled, *changed)
+    against = data.reference.name if data.reference else ""
+    return ForestPlot(rows, against, len(data.exact) - len(changed)) if rows else None
 
 
-def _pasts(dossier: Dossier) -> Iterator[Past]:
+def _history_plots(data: ReportData) -> Iterator[HistoryPlot]:
     """A plot of every timed metric, and of every counted one that ever changed."""
-    if not dossier.history:
+    if not data.history:
         return
-    found = tuple(stages(dossier))
+    found = tuple(history_points(data))
     for kind in (Sampled, Exact):
-        for group in traces(found, kind).values():
-            past = Past(found, tuple(group))
-            measured = any(trace.values[-1] is not None for trace in past.traces)
-            if measured and (past.timed or any(trace.moved for trace in past.traces)):
-                yield past
+        for group in series_by_metric(found, kind).values():
+            history_plot = HistoryPlot(found, tuple(group))
+            measured = any(series.values[-1] is not None for series in history_plot.series_by_metric)
+            if measured and (history_plot.timed or any(series.moved for series in history_plot.series_by_metric)):
+                yield history_plot
 
 
-def _visits(dossier: Dossier) -> Iterator[tuple[str, tuple[Times, Workers]]]:
-    known = {each.scenario: each for each in dossier.reference.measurements} if dossier.reference else {}
-    against = dossier.reference.name if dossier.reference else ""
-    for each in dossier.now.measurements:
+def _visits(data: ReportData) -> Iterator[tuple[str, tuple[Histograms, WorkerPlot]]]:
+    known = {each.scenario: each for each in data.reference.measurements} if data.reference else {}
+    against = data.reference.name if data.reference else ""
+    for each in data.now.measurements:
         if each.invalid is None and each.seconds:
             reference = _usable(each, known.get(each.scenario))
-            rows = tuple(row for row in dossier.rows if row.scenario == each.scenario)
-            yield each.scenario, (Times(each, reference, against), Workers(each, reference, rows, against))
+            rows = tuple(row for row in data.rows if row.scenario == each.scenario)
+            yield each.scenario, (Histograms(each, reference, against), WorkerPlot(each, reference, rows, against))
 
 
 def _usable(now: Measurement, reference: Measurement | None) -> Measurement | None:
@@ -155,9 +163,9 @@ def _usable(now: Measurement, reference: Measurement | None) -> Measurement | No
     return reference if comparable else None
 
 
-def render(dossier: Dossier) -> str:
+def render(data: ReportData) -> str:
     """The page. Raises ReportError where a library is missing."""
-    drawn = plots(dossier)
+    drawn = plots(data)
     keys = {id(plot): name for name, plot in drawn.all()}
 
     def shown(plot: Plot) -> Shown:
@@ -165,30 +173,30 @@ def render(dossier: Dossier) -> str:
 
     return str(
         _template().render(
-            dossier=dossier,
-            outcome=dossier.outcome.value,
-            title=f"{dossier.outcome.value}: {dossier.now.name}",
-            forest=shown(drawn.forest) if drawn.forest else None,
-            sights=_sights(dossier, drawn, shown),
+            data=data,
+            outcome=data.outcome.value,
+            title=f"{data.outcome.value}: {data.now.name}",
+            forest_plot=shown(drawn.forest_plot) if drawn.forest_plot else None,
+            sections=_scenario_sections(data, drawn, shown),
             calm=URGENCY.index(Verdict.PASS),
-            pasts=[shown(past) for past in drawn.past],
-            records=_records(dossier),
-            constant=_constant(dossier),
-            findings=findings(dossier.notable, paired=dossier.paired),
-            differences=_differences(dossier),
-            counted=_counted(dossier),
-            gaps=_gaps(dossier),
-            provenance=_provenance(dossier),
-            measured=_measured(dossier),
-            workers=max((each.workers for each in dossier.now.measurements), default=0),
-            commit=dossier.now.provenance.commit[:12] or "no commit",
+            history_plots=[shown(history_plot) for history_plot in drawn.history_plot],
+            records=_records(data),
+            constant=_constant(data),
+            results=results(data.notable, paired=data.paired),
+            differences=_differences(data),
+            counted=_counted(data),
+            not_judged=_not_judged(data),
+            provenance=_provenance(data),
+            measured=_measured(data),
+            workers=max((each.workers for each in data.now.measurements), default=0),
+            commit=data.now.provenance.commit[:12] or "no commit",
         )
     )
 
 
-def save(dossier: Dossier, path: Path) -> None:
+def save(data: ReportData, path: Path) -> None:
     """Write the page under `path`, whole or not at all. Raises RecordError where it cannot be written, ReportError."""
-    write(render(dossier), path, overwrite=True)
+    write(render(data), path, overwrite=True)
 
 
 @cache
@@ -234,10 +242,10 @@ def _options(text: str) -> Any:
 
 
 def _change(row: Row) -> str:
-    if row.worse is None or row.low == row.high:
-        return percent(row.worse, signed=True)
+    if row.change is None or row.low == row.high:
+        return percent(row.change, signed=True)
     low, high = (percent(end, signed=True).removesuffix(" %") for end in (row.low, row.high))
-    return f"{percent(row.worse, signed=True)} [{low}, {high}]"
+    return f"{percent(row.change, signed=True)} [{low}, {high}]"
 
 
 def difference(row: Row) -> str:
@@ -250,67 +258,67 @@ def difference(row: Row) -> str:
     return sign + quantity(abs(by), unit)
 
 
-def _differences(dossier: Dossier) -> Sheet | None:
+def _differences(data: ReportData) -> DataTable | None:
     rows = [
         (short(row.scenario), row.metric.name, quantity(row.reference, row.metric.unit),
-         quantity(row.now, row.metric.unit), difference(row), percent(row.worse, signed=True), row.verdict.value)
-        for row in dossier.exact if row.metric and row.worse
+         quantity(row.now, row.metric.unit), difference(row), percent(row.change, signed=True), row.verdict.value)
+        for row in data.exact if row.metric and row.change
     ]  # fmt: skip
     columns = ("Scenario", "Metric", "#Baseline", "#Now", "#Difference", "#For the worse", "Verdict")
-    return sheet("Counted metrics that differ from the baseline", columns, rows) if rows else None
+    return data_table("Counted metrics that differ from the baseline", columns, rows) if rows else None
 
 
-def _counted(dossier: Dossier) -> Sheet | None:
+def _counted(data: ReportData) -> DataTable | None:
     rows = [
         (short(row.scenario), row.metric.name, quantity(row.now, row.metric.unit))
-        for row in dossier.exact
-        if row.metric and not row.worse
+        for row in data.exact
+        if row.metric and not row.change
     ]
     columns = ("Scenario", "Metric", "#Baseline and now")
-    return sheet("Counted metrics that are equal to the baseline's", columns, rows) if rows else None
+    return data_table("Counted metrics that are equal to the baseline's", columns, rows) if rows else None
 
 
-def _measured(dossier: Dossier) -> Sheet | None:
+def _measured(data: ReportData) -> DataTable | None:
     """Every counted value, where nothing was compared."""
-    if dossier.reference is not None:
+    if data.reference is not None:
         return None
     rows = [
         (short(each.scenario), metric.name, quantity(each.exact.get(metric.name), metric.unit))
-        for each in dossier.now.measurements
+        for each in data.now.measurements
         for metric in each.metrics
         if isinstance(metric, Exact)
     ]
-    return sheet("Counted metrics", ("Scenario", "Metric", "#Value"), rows) if rows else None
+    return data_table("Counted metrics", ("Scenario", "Metric", "#Value"), rows) if rows else None
 
 
-def _sights(dossier: Dossier, drawn: Plots, shown: Any) -> list[Sight]:
+def _scenario_sections(data: ReportData, drawn: Plots, shown: Any) -> list[ScenarioSection]:
     found = []
-    for name, (times, workers) in drawn.visits.items():
-        rows = tuple(row for row in dossier.rows if row.scenario == name and isinstance(row.metric, Sampled))
-        found.append(Sight(name, rows, (shown(workers), shown(times)), times.quantiles))
-    return sorted(found, key=lambda sight: sight.urgency)
+    for name, (histograms, workers) in drawn.visits.items():
+        rows = tuple(row for row in data.rows if row.scenario == name and isinstance(row.metric, Sampled))
+        found.append(ScenarioSection(name, rows, (shown(workers), shown(histograms)), histograms.quantiles))
+    return sorted(found, key=lambda section: section.urgency)
 
 
-def _gaps(dossier: Dossier) -> list[Gap]:
+def _not_judged(data: ReportData) -> list[NotJudged]:
     grouped: dict[str, list[Row]] = {}
-    for row in dossier.unjudged:
+    for row in data.unjudged:
         grouped.setdefault(row.why, []).append(row)
     columns = ("Scenario", "Metric")
     return [
-        Gap(
+        NotJudged(
             why,
-            sheet("Not judged", columns, [(label(row), row.metric.name if row.metric else "all") for row in rows]),
+            data_table("Not judged", columns, [(label(row), row.metric.name if row.metric else "all") for row in rows]),
             len(rows),
         )
         for why, rows in grouped.items()
     ]
 
 
-def _records(dossier: Dossier) -> Sheet | None:
-    if not dossier.history:
+def _records(data: ReportData) -> DataTable | None:
+    if not data.history:
         return None
     rows = []
-    for record in dossier.history:
+    for record in data.history:
         for section in record.sections.values():
             provenance = section.provenance
             commit = f"{provenance.commit[:12] or 'no commit'}{' (dirty)' if provenance.dirty else ''}"
@@ -318,29 +326,29 @@ def _records(dossier: Dossier) -> Sheet | None:
             rows.append(
                 (name, commit, provenance.branch or "-", day(section.created), section.machine, provenance.software)
             )
-    return sheet(
+    return data_table(
         "Records of this profile, oldest first",
         ("Record", "Commit", "Branch", "Recorded", "Machine class", "Software"),
         rows,
     )
 
 
-def _constant(dossier: Dossier) -> Sheet | None:
+def _constant(data: ReportData) -> DataTable | None:
     """The history of the counted metrics that never changed."""
-    if not dossier.history:
+    if not data.history:
         return None
-    found: list[Stage] = stages(dossier)
+    found: list[HistoryPoint] = history_points(data)
     rows = []
-    for name, group in traces(found, Exact).items():
-        still: list[Trace] = [trace for trace in group if not trace.moved]
+    for name, group in series_by_metric(found, Exact).items():
+        still: list[Series] = [series for series in group if not series.moved]
         if still and len(still) == len(group):
             rows.append((name, str(len(group)), still[0].metric.unit or "-"))
-    caption = f"Counted metrics that never changed over {over(len(dossier.history))}"
-    return sheet(caption, ("Metric", "#Scenarios", "Unit"), rows) if rows else None
+    caption = f"Counted metrics that never changed over {over(len(data.history))}"
+    return data_table(caption, ("Metric", "#Scenarios", "Unit"), rows) if rows else None
 
 
-def _provenance(dossier: Dossier) -> Sheet:
-    sides = [dossier.now] if dossier.reference is None else [dossier.now, dossier.reference]
+def _provenance(data: ReportData) -> DataTable:
+    sides = [data.now] if data.reference is None else [data.now, data.reference]
     facts = [_facts(side) for side in sides]
     names = list(dict.fromkeys(name for each in facts for name in each))
     rows = []
@@ -349,10 +357,10 @@ def _provenance(dossier: Dossier) -> Sheet:
         differs = len(set(cells)) > 1 and name.startswith(CONDITIONS)
         rows.append((name, *cells, *(["differs" if differs else ""] if len(cells) > 1 else [])))
     heads = [side.name for side in sides] + (["Conditions"] if len(sides) > 1 else [])
-    return sheet("Where both sides come from", ("Fact", *heads), rows)
+    return data_table("Where both sides come from", ("Fact", *heads), rows)
 
 
-def _facts(side: Side) -> dict[str, str]:
+def _facts(side: ReportSide) -> dict[str, str]:
     provenance: Provenance = side.provenance
     timed = max((each.workers for each in side.measurements), default=0)
     facts = {

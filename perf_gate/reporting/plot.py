@@ -8,8 +8,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from perf_gate.reporting.canvas import Canvas, drawing
+from perf_gate.reporting.data_table import DataTable
 from perf_gate.reporting.palette import named
-from perf_gate.reporting.sheet import Sheet
 from perf_gate.showing.plain import plain
 
 PHONE = 360
@@ -40,7 +40,7 @@ class Plot(ABC):
 
     @property
     @abstractmethod
-    def sheet(self) -> Sheet:
+    def data_table(self) -> DataTable:
         """The data that is drawn."""
 
     @abstractmethod

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perf_gate.judging.judge import judge, judge_beside
+from perf_gate.judging.judge import judge, judge_paired
 from perf_gate.judging.policy import Policy
 from perf_gate.records.record import Record, earliest, load, read
 from perf_gate.records.runfile import Run, Terms, load_run
 from perf_gate.records.section import RecordError
-from perf_gate.reporting import gallery
-from perf_gate.reporting.dossier import Dossier, Side
+from perf_gate.reporting import plot_folder
 from perf_gate.reporting.library import ReportError, require
+from perf_gate.reporting.report_data import ReportData, ReportSide
 from perf_gate.session.options import COMPARE_WORKERS, looks_between
-from perf_gate.session.target import Gallery, Page, Target, abandon, clear, is_samples, named
+from perf_gate.session.output import Output, Page, PlotFolder, abandon, clear, is_samples, named
 from perf_gate.showing.table import headline
 from perf_gate.value import checked, parse_chance
 from perf_gate.verdict import Exit, exit_status
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 where nothing was
     to be compared: one file alone that holds no base.
 
-    Raises TargetError where a place to write to is none, RecordError.
+    Raises OutputError where a place to write to is none, RecordError.
     """
     found = _targets(options.out, options.plots)
     try:
@@ -61,17 +61,17 @@ def run(options: argparse.Namespace) -> int:
         clear(found)
     try:
         require()
-        dossier = compiled([opened(file) for file in options.files], alpha=options.alpha)
-        publish(dossier, options.out, options.plots)
+        data = compiled([opened(file) for file in options.files], alpha=options.alpha)
+        publish(data, options.out, options.plots)
     except ReportError as error:
         raise RecordError(options.out, "was not written", str(error)) from error
     alone = "nothing was compared: give the record to compare with first"
-    said = headline(dossier.rows) if dossier.reference else " ".join(dossier.faults) or alone
+    said = headline(data.rows) if data.reference else " ".join(data.faults) or alone
     print(f"{said}\nreport: {options.out}")  # noqa: T201 - a command line speaks by printing
     if options.plots is not None:
         print(f"plots: {options.plots}")  # noqa: T201 - a command line speaks by printing
     sys.stdout.flush()
-    return dossier.status
+    return data.status
 
 
 def abandoned(arguments: Sequence[str]) -> None:
@@ -80,17 +80,17 @@ def abandoned(arguments: Sequence[str]) -> None:
     abandon(_targets(given["--out"] or PAGE, given["--plots"]))
 
 
-def _targets(page: Path, plots: Path | None) -> tuple[Target, ...]:
-    return (Page("--out", page), *([] if plots is None else [Gallery("--plots", plots)]))
+def _targets(page: Path, plots: Path | None) -> tuple[Output, ...]:
+    return (Page("--out", page), *([] if plots is None else [PlotFolder("--plots", plots)]))
 
 
-def publish(dossier: Dossier, page: Path | None, folder: Path | None) -> None:
+def publish(data: ReportData, page: Path | None, folder: Path | None) -> None:
     """Write the page, the plots or both. Raises RecordError naming what cannot be written, ReportError."""
     from perf_gate.reporting import page as pages  # noqa: PLC0415 - takes long to load, and few runs want it
 
-    for target, save in ((page, pages.save), (folder, gallery.save)):
+    for target, save in ((page, pages.save), (folder, plot_folder.save)):
         if target is not None:
-            save(dossier, target)
+            save(data, target)
 
 
 def opened(file: str | Path) -> Record | Run:
@@ -98,7 +98,7 @@ def opened(file: str | Path) -> Record | Run:
     return load_run(file) if is_samples(read(Path(file))) else load(file)
 
 
-def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Dossier:
+def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> ReportData:
     """Judge the last of `files` against the base that was measured beside it, else the record before it of the same
     profile.
 
@@ -114,7 +114,7 @@ def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Do
             )
     records = [each for each in before if isinstance(each, Record) and each.profile == last.profile]
     section = last.latest if isinstance(last, Record) else last.section
-    now = Side(
+    now = ReportSide(
         name=_name(last) if isinstance(last, Record) else "this run",
         created=section.created,
         provenance=section.provenance,
@@ -125,18 +125,18 @@ def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Do
     notes = (
         [f"{others} of the files given hold another profile than {last.profile!r} and are left out."] if others else []
     )
-    if isinstance(last, Run) and last.plant:
-        notes.append(f"Planted slowdown {last.plant}: slower on purpose, this run measures nothing.")
+    if isinstance(last, Run) and last.injected:
+        notes.append(f"Planted slowdown {last.injected}: slower on purpose, this run measures nothing.")
     terms = _terms(last, alpha)
-    dossier = Dossier(now, notes=tuple(notes), history=tuple(records), alpha=terms.alpha)
+    data = ReportData(now, notes=tuple(notes), history=tuple(records), alpha=terms.alpha)
     if isinstance(last, Run) and last.paired:
-        return _judged_beside(dossier, last, terms)
+        return _judged_beside(data, last, terms)
     if before and not records:
         fault = (
             f"Nothing was compared: none of the records given holds profile {last.profile!r}, which was to be judged."
         )
-        return replace(dossier, faults=(fault,), status=int(Exit.CANNOT_JUDGE))
-    return _judged(dossier, records, terms) if records else dossier
+        return replace(data, faults=(fault,), status=int(Exit.CANNOT_JUDGE))
+    return _judged(data, records, terms) if records else data
 
 
 def _terms(last: Record | Run, alpha: float | None) -> Terms:
@@ -151,8 +151,8 @@ def _terms(last: Record | Run, alpha: float | None) -> Terms:
     return Terms(looks, min(sum(workers > look for look in looks) + 1, len(looks)), asked)
 
 
-def _judged(dossier: Dossier, records: Sequence[Record], terms: Terms) -> Dossier:
-    now, machine = dossier.now, dossier.now.provenance.machine
+def _judged(data: ReportData, records: Sequence[Record], terms: Terms) -> ReportData:
+    now, machine = data.now, data.now.provenance.machine
     section = records[-1].section(machine)
     rows = judge(
         now.measurements,
@@ -165,26 +165,28 @@ def _judged(dossier: Dossier, records: Sequence[Record], terms: Terms) -> Dossie
         reference_software=section.provenance.software,
         sampled=any(each.seconds for each in now.measurements),
     )
-    reference = Side(_name(records[-1]), section.created, section.provenance, section.measurements, records[-1].profile)
-    return replace(dossier, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
+    reference = ReportSide(
+        _name(records[-1]), section.created, section.provenance, section.measurements, records[-1].profile
+    )
+    return replace(data, reference=reference, rows=tuple(rows), status=int(exit_status(rows)))
 
 
-def _judged_beside(dossier: Dossier, run: Run, terms: Terms) -> Dossier:
-    now = dossier.now
-    rows = judge_beside(
+def _judged_beside(data: ReportData, run: Run, terms: Terms) -> ReportData:
+    now = data.now
+    rows = judge_paired(
         now.measurements,
-        run.beside,
+        run.base_measurements,
         policy=terms.policy,
         look=terms.look,
         sampled=any(each.seconds for each in now.measurements),
     )
-    judged = replace(dossier, paired=True, rows=tuple(rows), status=int(exit_status(rows)))
+    judged = replace(data, paired=True, rows=tuple(rows), status=int(exit_status(rows)))
     base = run.base
     if base is None:
         return replace(judged, faults=("Nothing was compared: no scenario could be measured on the base.",))
     commit = base.provenance.commit
     name = f"the base {commit[:12]}" if commit else "the base"
-    reference = Side(name, base.created, base.provenance, base.measurements, now.profile)
+    reference = ReportSide(name, base.created, base.provenance, base.measurements, now.profile)
     return replace(judged, reference=reference)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perf_gate.branches.base import Base
 from perf_gate.branches.subject import Subject
-from perf_gate.measuring.crew import BASE, Side
+from perf_gate.measuring.worker_pool import BASE, Side
 from perf_gate.records.provenance import Provenance
 
 

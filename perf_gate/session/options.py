@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.measuring.campaign import BATCH
-from perf_gate.measuring.plant import parse_plant
-from perf_gate.session import allowance
+from perf_gate.measuring.measurement_run import BATCH
+from perf_gate.measuring.slowdown import parse_slowdown
+from perf_gate.session import threshold
 from perf_gate.value import (
     checked,
     parse_budget,
@@ -140,11 +140,11 @@ def add_options(parser: pytest.Parser) -> None:
     # For perf-gate bisect alone: where the candidate's subject comes from.
     group.addoption("--gate-candidate", type=Path, help=argparse.SUPPRESS)
     # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
-    group.addoption("--gate-plant", type=checked(parse_plant, "plant"), help=argparse.SUPPRESS)
+    group.addoption("--gate-inject", type=checked(parse_slowdown, "slowdown"), help=argparse.SUPPRESS)
     parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
-    parser.addini(allowance.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini(threshold.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
     parser.addini(
-        allowance.AGAINST_INI,
+        threshold.PAIRED_INI,
         "Lines 'metric name = 0.01': allowances against a base in the same run.",
         type="linelist",
     )

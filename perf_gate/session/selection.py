@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.measuring.evidence import Task
+from perf_gate.measuring.samples import Task
 from perf_gate.scenario import Scenario
-from perf_gate.session.allowance import allowed, refuse_strange_marks
-from perf_gate.showing.report import Place
+from perf_gate.session.threshold import refuse_unknown_markers, with_threshold
+from perf_gate.showing.run_report import Place
 
 ARGUMENT = "scenario"
 MARKER = "scenarios"
@@ -76,7 +76,10 @@ def _refuse_twins(names: Iterable[str], what: str) -> None:
 
 
 def tasks(
-    items: Sequence[pytest.Item], root: Path, allowances: Mapping[str, float], beside: Mapping[str, float] | None = None
+    items: Sequence[pytest.Item],
+    root: Path,
+    thresholds: Mapping[str, float],
+    paired_thresholds: Mapping[str, float] | None = None,
 ) -> dict[str, Task]:
     """The tasks of all gate tests among `items`, by node id. Raises pytest.UsageError for equal names."""
     found = {}
@@ -84,9 +87,11 @@ def tasks(
         scenario = scenario_of(item)
         if scenario is None:
             continue
-        metrics = tuple(allowed(metric, item, allowances, beside or {}) for metric in scenario.metrics)
+        metrics = tuple(
+            with_threshold(metric, item, thresholds, paired_thresholds or {}) for metric in scenario.metrics
+        )
         _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
-        refuse_strange_marks(item, metrics)
+        refuse_unknown_markers(item, metrics)
         found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)
     _refuse_twins((task.name for task in found.values()), "scenario")
     return found

@@ -14,11 +14,11 @@ from perf_gate.branches.base import find_base
 from perf_gate.branches.repository import RepositoryError
 from perf_gate.branches.subject import Subject, subject_of
 from perf_gate.judging.policy import Policy
-from perf_gate.measuring.campaign import BATCH, Plan
-from perf_gate.measuring.crew import Conditions
-from perf_gate.measuring.plant import Plant
-from perf_gate.records.obstacle import obstacle_below
-from perf_gate.session import allowance
+from perf_gate.measuring.measurement_run import BATCH, Plan
+from perf_gate.measuring.slowdown import InjectedSlowdown
+from perf_gate.measuring.worker_pool import Conditions
+from perf_gate.records.writable import why_not_writable_in
+from perf_gate.session import threshold
 from perf_gate.session.against import Against
 from perf_gate.session.options import (
     AGAINST_BUDGET,
@@ -30,8 +30,8 @@ from perf_gate.session.options import (
     RECORD_WORKERS,
     looks_between,
 )
-from perf_gate.session.publication import Publication
-from perf_gate.session.target import PLACES, Target, TargetError, targets
+from perf_gate.session.output import OUTPUT_OPTIONS, Output, OutputError, outputs
+from perf_gate.session.report_writer import ReportWriter
 from perf_gate.value import Value, parse_chance
 
 # Options that only ask what there is, by pytest's name for each: no test runs.
@@ -65,20 +65,20 @@ class Settings:
     plan: Plan
     conditions: Conditions
     policy: Policy
-    allowances: Mapping[str, float]
+    thresholds: Mapping[str, float]
     samples: Path | None = None
-    publication: Publication = field(default_factory=Publication)
+    report_writer: ReportWriter = field(default_factory=ReportWriter)
     against: Against | None = None
     rows: Path | None = None
     summary: Path | None = None
     annotate: bool = False
-    against_allowances: Mapping[str, float] = field(default_factory=dict)
-    targets: tuple[Target, ...] = ()
+    paired_thresholds: Mapping[str, float] = field(default_factory=dict)
+    outputs: tuple[Output, ...] = ()
 
     @property
-    def plant(self) -> Plant | None:
+    def injected(self) -> InjectedSlowdown | None:
         """The slowdown that this run is to be given on purpose."""
-        return self.plan.plant
+        return self.plan.injected
 
     @property
     def asks(self) -> bool:
@@ -103,7 +103,7 @@ def settings(config: pytest.Config) -> Settings:
     exact = option("gate_exact") or is_disabled(config)
     looks = looks_between(least, most)
     policy = Policy(alpha=_ini(parse_chance, "gate_alpha", config.getini("gate_alpha")), looks=len(looks))
-    places = {option: _place(config, option) for option in PLACES}
+    places = {option: _place(config, option) for option in OUTPUT_OPTIONS}
     found = Settings(
         root=root,
         baselines=root / config.getini("gate_baselines"),
@@ -118,29 +118,29 @@ def settings(config: pytest.Config) -> Settings:
             exact=exact,
             # What differs from a record is red either way; that it does not vary is shown when the record is made.
             counts=1 if _reference(config) is not None and not record else BATCH,
-            plant=option("gate_plant"),
+            injected=option("gate_inject"),
         ),
         conditions=Conditions(threads=option("gate_threads"), deadline=option("gate_deadline")),
         policy=policy,
-        allowances=_allowances(config, allowance.INI),
+        thresholds=_thresholds(config, threshold.INI),
         samples=places["--gate-samples"],
-        publication=Publication(places["--gate-report"], places["--gate-plots"], policy.alpha),
+        report_writer=ReportWriter(places["--gate-report"], places["--gate-plots"], policy.alpha),
         rows=places["--gate-rows"],
         summary=places["--gate-summary"],
         annotate=option("gate_annotate"),
         against=_against(config, root),
-        against_allowances=_allowances(config, allowance.AGAINST_INI),
-        targets=targets(places),
+        paired_thresholds=_thresholds(config, threshold.PAIRED_INI),
+        outputs=outputs(places),
     )
-    _refuse_untold_plant(found)
+    _refuse_injected_record(found)
     _refuse_bad_places(found)
     if found.asks:
         _refuse_contradictions(config)
     return found
 
 
-def _allowances(config: pytest.Config, name: str) -> dict[str, float]:
-    return dict(_ini(allowance.parse_allowance, name, line) for line in config.getini(name))
+def _thresholds(config: pytest.Config, name: str) -> dict[str, float]:
+    return dict(_ini(threshold.parse_threshold, name, line) for line in config.getini(name))
 
 
 def _against(config: pytest.Config, root: Path) -> Against | None:
@@ -187,25 +187,27 @@ def _place(config: pytest.Config, option: str) -> Path | None:
     return None if asked is None else config.invocation_params.dir / asked
 
 
-def _refuse_untold_plant(found: Settings) -> None:
+def _refuse_injected_record(found: Settings) -> None:
     """A run that was slowed down on purpose must leave no trace that looks like a measurement."""
-    if found.plant is not None and found.record is not None:
+    if found.injected is not None and found.record is not None:
         raise pytest.UsageError(
-            "--gate-plant slows the run down on purpose: it can never be a record, drop one of both"
+            "--gate-inject slows the run down on purpose: it can never be a record, drop one of both"
         )
-    if found.plant is not None and found.samples is None:
-        raise pytest.UsageError("--gate-plant is for perf-gate calibrate, which reads the run from --gate-samples=FILE")
+    if found.injected is not None and found.samples is None:
+        raise pytest.UsageError(
+            "--gate-inject is for perf-gate calibrate, which reads the run from --gate-samples=FILE"
+        )
 
 
 def _refuse_bad_places(found: Settings) -> None:
     """What cannot be written is found before anybody has waited for it."""
     taken: dict[Path, str] = {}
-    for target in found.targets:
+    for target in found.outputs:
         if (other := taken.setdefault(target.path.resolve(), target.option)) != target.option:
             raise pytest.UsageError(
                 f"{other} and {target.option} both name {target.path}, so one would replace the other: name two places"
             )
-        if (plots := found.publication.plots) is not None and plots.resolve() in target.path.resolve().parents:
+        if (plots := found.report_writer.plots) is not None and plots.resolve() in target.path.resolve().parents:
             raise pytest.UsageError(
                 f"{target.option}={target.path} would lie among what --gate-plots={plots} writes: choose another place"
             )
@@ -213,9 +215,9 @@ def _refuse_bad_places(found: Settings) -> None:
             raise pytest.UsageError(f"{target.option}={target.path} would lie among the records: choose another folder")
         try:
             target.check()
-        except TargetError as error:
+        except OutputError as error:
             raise pytest.UsageError(str(error)) from None
-    if found.record is not None and (why := obstacle_below(found.baselines)) is not None:
+    if found.record is not None and (why := why_not_writable_in(found.baselines)) is not None:
         raise pytest.UsageError(f"--gate-record={found.record}: {why}")
 
 

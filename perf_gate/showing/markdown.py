@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from perf_gate.metric import Exact
 from perf_gate.showing.plain import plain
-from perf_gate.showing.report import Report
+from perf_gate.showing.run_report import RunReport
 from perf_gate.showing.table import HEADS, LEGEND, cells, ordered, red, title
 from perf_gate.verdict import Exit, Row, Verdict
 
@@ -20,7 +20,7 @@ HEADING = re.compile(r"^## \S+ perf gate: ", re.MULTILINE)
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|<>~$&@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 
 
-def as_markdown(report: Report, pictures: Iterable[tuple[str, str]] = ()) -> str:
+def as_markdown(report: RunReport, pictures: Iterable[tuple[str, str]] = ()) -> str:
     """The verdict first, then what is not in order and the table, then what was not judged.
 
     pictures: title and file of each plot that lies beside the text.
@@ -45,7 +45,7 @@ def escaped(text: str) -> str:
     return "<br>".join(lines)
 
 
-def _lines(report: Report, pictures: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _lines(report: RunReport, pictures: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield heading(report.status, report.verdict)
     yield ""
     against = [f"Held against {report.against}."] if report.against else []

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perf_gate.judging.contest import values
+from perf_gate.judging.comparison import values
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Exact, Metric
 from perf_gate.quantity import quantity
@@ -60,7 +60,7 @@ def _show(section: Section, console: Console) -> None:
     for name, fact in facts.items():
         console.print(Text(f"  {name}: {fact}"))
     table = Table(box=box.ASCII2, pad_edge=False, show_edge=False)
-    for name in ("scenario", "metric", "value", "workers", "visits", "travels"):
+    for name in ("scenario", "metric", "value", "workers", "visits", "comparable"):
         table.add_column(name, overflow="fold", justify="right" if name in ("value", "workers", "visits") else "left")
     for measurement in section.measurements:
         for metric in measurement.metrics:
@@ -72,9 +72,9 @@ def _cells(measurement: Measurement, metric: Metric) -> tuple[str, ...]:
     name = measurement.scenario.rsplit("::", 1)[-1]
     if isinstance(metric, Exact):
         value = quantity(measurement.exact[metric.name], metric.unit)
-        return (name, metric.name, value, "-", "-", metric.travels.value)
+        return (name, metric.name, value, "-", "-", metric.comparable.value)
     if not measurement.seconds:
-        return (name, metric.name, "not timed", "-", "-", metric.travels.value)
+        return (name, metric.name, "not timed", "-", "-", metric.comparable.value)
     value = quantity(math.exp(values(metric, measurement).mean), metric.unit)
     visits = sum(map(len, measurement.seconds[metric.numerator]))
-    return (name, metric.name, value, str(measurement.workers), str(visits), metric.travels.value)
+    return (name, metric.name, value, str(measurement.workers), str(visits), metric.comparable.value)

@@ -37,7 +37,7 @@ URGENCY = (
     Verdict.PASS,
 )
 WORD = {Exit.PASS: "pass", Exit.REGRESSED: "regressed", Exit.CANNOT_JUDGE: "cannot judge"}
-HEADS = ("scenario", "metric", "baseline", "now", "change [interval]", "allowed", "caught from", "verdict")
+HEADS = ("scenario", "metric", "baseline", "now", "change [interval]", "threshold", "detectable", "verdict")
 LEGEND = (
     "change: for the worse, as a share of the baseline, with an interval that holds for all rows at once; "
     "regressed: all of it lies above 'allowed'. caught from: the smallest change that this run would have called "
@@ -151,21 +151,25 @@ def cells(row: Row) -> tuple[str, ...]:
         quantity(row.reference, unit),
         quantity(row.now, unit),
         _change(row),
-        percent(row.allowed),
-        _detectable(row),
+        percent(row.threshold),
+        _minimum_detectable(row),
         row.verdict.value,
     )
 
 
 def _change(row: Row) -> str:
-    found = percent(row.worse, signed=True)
+    found = percent(row.change, signed=True)
     if row.low is None or row.high is None or row.low == row.high:
         return found
     return f"{found} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
 
 
-def _detectable(row: Row) -> str:
-    return "any" if row.detectable is None and row.worse is not None else percent(row.detectable)
+def _minimum_detectable(row: Row) -> str:
+    return (
+        "any"
+        if row.minimum_detectable_change is None and row.change is not None
+        else percent(row.minimum_detectable_change)
+    )
 
 
 def failure_text(rows: Sequence[Row]) -> str:
@@ -178,7 +182,7 @@ def _failure(row: Row) -> str:
     lines = [f"{name}: {row.verdict.value}"]
     if row.metric is not None and row.now is not None and row.reference is not None:
         values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
-        lines.append(values if row.worse is None else f"{values}, change for the worse {_change(row)}")
-    if row.allowed is not None:
-        lines.append(f"allowed {percent(row.allowed)}, caught from {_detectable(row)}")
+        lines.append(values if row.change is None else f"{values}, change for the worse {_change(row)}")
+    if row.threshold is not None:
+        lines.append(f"allowed {percent(row.threshold)}, caught from {_minimum_detectable(row)}")
     return "\n  ".join([*lines, row.why])

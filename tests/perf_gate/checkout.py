@@ -12,9 +12,6 @@ from pytest_benchmark.logger import PytestBenchmarkWarning
 
 # A run within this process forgets every module that it was the first to import, and numpy and scipy cannot be loaded
 # a second time: so all that the gate loads late is loaded here.
-import perf_gate.judging.judge
-import perf_gate.reporting.report
-import perf_gate.session.court  # noqa: F401
 from perf_gate.records import provenance
 
 HERE = Path(__file__).parent

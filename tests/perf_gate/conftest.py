@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from perf_gate.reporting.page import render
-from tests.perf_gate import dossiers
+from tests.perf_gate import report_datas
 from tests.perf_gate.checkout import ROOT
 from tests.perf_gate.suite import Suite
 from tests.perf_gate.versioned import Project
@@ -63,14 +63,14 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
     else:
         shutil.copytree(kept, suite.path / "baselines")
     suite.commit()
-    suite.forget()
+    suite.discard()
     return suite
 
 
 @pytest.fixture(scope="session")
 def pages() -> dict[str, str]:
     """The page of each dossier."""
-    return {name: render(make()) for name, make in dossiers.ALL.items()}
+    return {name: render(make()) for name, make in report_datas.ALL.items()}
 
 
 @pytest.fixture

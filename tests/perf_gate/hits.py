@@ -29,7 +29,7 @@ class Hit(Scenario):
     def metrics(self) -> tuple[Metric, ...]:
         return (
             Exact("copies", "copies"),
-            Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm", allowance=0.02, resolution=0.06),
+            Sampled("reuse efficiency", "", Better.HIGHER, "floor", "warm", threshold=0.02, resolution=0.06),
         )
 
     def open(self) -> None:

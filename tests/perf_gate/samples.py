@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perf_gate.measurement import Measurement
-from perf_gate.metric import Better, Exact, Metric, Sampled, Travels
+from perf_gate.metric import Better, Comparable, Exact, Metric, Sampled
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, Section
 
 MACHINE = "x86_64 Testchip (6/1), 2 cores, 1 thread"
 ELSEWHERE = "arm64 Otherchip, 8 cores, 1 thread"
 COPIED = Exact("bytes copied", "B")
-CALLS = Exact("operator calls", "calls", travels=Travels.SOFTWARE)
-EFFICIENCY = Sampled("reuse efficiency", "ratio", Better.HIGHER, "floor", "warm", elsewhere=0.05)
-SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", allowance=0.02, resolution=0.06)
+CALLS = Exact("operator calls", "calls", comparable=Comparable.SOFTWARE)
+EFFICIENCY = Sampled("reuse efficiency", "ratio", Better.HIGHER, "floor", "warm", other_machine_threshold=0.05)
+SPEEDUP = Sampled("speedup", "x", Better.HIGHER, "cold", "warm", threshold=0.02, resolution=0.06)
 WARM = Sampled("warm ttft", "s", Better.LOWER, "warm")
 BASE = {"cold": 0.02, "warm": 0.007, "floor": 0.0067}
 
@@ -38,7 +38,7 @@ def measurement(
     exact: Mapping[str, int | float] | None = None,
     fingerprint: str = "f00d",
     machine: str = MACHINE,
-    crew: Sequence[str] = (),
+    worker_names: Sequence[str] = (),
     invalid: str | None = None,
 ) -> Measurement:
     """One scenario whose warm arm is `slower` times as slow.
@@ -61,7 +61,7 @@ def measurement(
         seconds=seconds if any(isinstance(metric, Sampled) for metric in metrics) else {},
         invalid=invalid,
         machine=machine,
-        crew=tuple(crew),
+        worker_names=tuple(worker_names),
     )
 
 

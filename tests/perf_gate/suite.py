@@ -76,5 +76,5 @@ class Suite(Checkout):
     def measured(self) -> bool:
         return (self.path / "pids").exists()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         (self.path / "pids").unlink(missing_ok=True)

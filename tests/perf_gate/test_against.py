@@ -183,9 +183,9 @@ def test_a_skipped_test_is_red(versioned: Project) -> None:
 
 def test_allowances_for_this_can_be_given_by_ini_and_marker(versioned: Project) -> None:
     write_engine(versioned.path, slower=1.2)
-    versioned.write("pytest.ini", INI + "gate_against_allowance = reuse efficiency = 0.5\n")
+    versioned.write("pytest.ini", INI + "gate_paired_threshold = reuse efficiency = 0.5\n")
     assert versioned.against().ret == 0
-    mark = "\n@pytest.mark.allowance('reuse efficiency', 0.02, against=0.02)\n@pytest"
+    mark = "\n@pytest.mark.threshold('reuse efficiency', 0.02, paired=0.02)\n@pytest"
     versioned.write("perf_tests/test_hit.py", SUITE.replace("\n@pytest", mark))
     assert versioned.against().ret == 1
 

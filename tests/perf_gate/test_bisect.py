@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.branches.bisect import BAD, GOOD, SKIP, Finding
+from perf_gate.branches.bisect import BAD, GOOD, SKIP, StepResult
 from perf_gate.cli import main
 from tests.perf_gate.checkout import CANNOT_JUDGE, QUIET
 from tests.perf_gate.engines import write_engine
@@ -121,7 +121,7 @@ def test_a_suite_that_cannot_run_is_told(versioned: Project, bisect: Callable[..
 
 
 def row(verdict: str, metric: str | None = "copies", worse: object = 0.0, **more: object) -> dict[str, object]:
-    numbers = {"reference": 3, "now": 4, "worse": worse, "unit": "copies"}
+    numbers = {"reference": 3, "now": 4, "change": worse, "unit": "copies"}
     return {
         "scenario": "t",
         "metric": metric,
@@ -136,20 +136,20 @@ def row(verdict: str, metric: str | None = "copies", worse: object = 0.0, **more
 @pytest.mark.parametrize(
     ("rows", "status"),
     [
-        ([row("pass"), row("improved", worse=-0.5)], GOOD),
-        ([row("pass"), row("regressed", worse=0.5)], BAD),
-        ([row("regressed", worse=0.5), row("invalid", None)], BAD),
+        ([row("pass"), row("improved", change=-0.5)], GOOD),
+        ([row("pass"), row("regressed", change=0.5)], BAD),
+        ([row("regressed", change=0.5), row("invalid", None)], BAD),
         ([row("pass"), row("invalid", None)], SKIP),
         ([row("pass"), row("missing", None)], GOOD),
         ([row("pass"), row("inconclusive")], SKIP),
-        ([row("pass"), row("regressed", "another", worse=0.5)], GOOD),
-        ([row("not comparable", optional=True, worse=None)], SKIP),
-        ([row("regressed", worse="inf")], BAD),
+        ([row("pass"), row("regressed", "another", change=0.5)], GOOD),
+        ([row("not comparable", optional=True, change=None)], SKIP),
+        ([row("regressed", change="inf")], BAD),
         ([], SKIP),
     ],
 )
 def test_a_step_answers_as_git_expects(rows: list[dict[str, object]], status: int) -> None:
-    assert Finding.of(rows, "copies").status == status
+    assert StepResult.of(rows, "copies").status == status
 
 
 def test_help_needs_nothing(tmp_path: Path) -> None:

@@ -274,8 +274,8 @@ def test_a_folder_that_is_being_made_is_left_alone_for_a_while(tmp_path: Path) -
     for path in (young, old):
         path.mkdir()
     other.symlink_to(tmp_path / "somewhere")
-    past = time.time() - folder_module.PATIENCE_SECONDS - 60
-    os.utime(old, (past, past))
+    history_plot = time.time() - folder_module.PATIENCE_SECONDS - 60
+    os.utime(old, (history_plot, history_plot))
     prune(tmp_path)
     assert young.is_dir()
     assert not old.exists()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from perf_gate.calibration import plot as calibrate_plot
-from perf_gate.calibration.options import parse_slowdowns
+from perf_gate.calibration import power_curve
+from perf_gate.calibration.arguments import parse_slowdowns
 from perf_gate.cli import cut, main
 from perf_gate.records.record import save
 from perf_gate.records.runfile import run_of, save_run
 from perf_gate.verdict import Exit
 from tests.perf_gate import samples
 from tests.perf_gate.samples import COPIED, EFFICIENCY, SPEEDUP, measurement
-from tests.perf_gate.test_calibrate_loop import COMMAND
+from tests.perf_gate.test_real_runs import COMMAND
 
 USAGE = 4
 RUN = """[
@@ -24,7 +24,7 @@ RUN = """[
     for short in ("p50", "p200")
 ]"""
 SHORT = ("p50", "p200")
-FEW = ("--workers=8:12", "--runs=300", "--rival-runs=50", "--slowdowns=3,10")
+FEW = ("--workers=8:12", "--runs=300", "--rule-runs=50", "--slowdowns=3,10")
 
 
 def side(seed: int, workers: int, **changes: object) -> list[samples.Measurement]:
@@ -41,8 +41,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "0001_base.json"
 
 
-def run_file(name: str, seed: int, workers: int = 16, plant: str = "", **changes: object) -> str:
-    save_run(run_of(side(seed, workers, **changes), samples.provenance(), plant=plant), Path(name))
+def run_file(name: str, seed: int, workers: int = 16, injected: str = "", **changes: object) -> str:
+    save_run(run_of(side(seed, workers, **changes), samples.provenance(), injected=injected), Path(name))
     return name
 
 
@@ -57,7 +57,7 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
     assert main(["calibrate", record, *FEW]) == 0
     said = capsys.readouterr().out
     for part in (
-        f"- command: `perf-gate calibrate {record} --workers=8:12 --runs=300 --rival-runs=50 --slowdowns=3,10`",
+        f"- command: `perf-gate calibrate {record} --workers=8:12 --runs=300 --rule-runs=50 --slowdowns=3,10`",
         "- record: 0001_base.json (base, profile quick)",
         f"- machine class: {samples.MACHINE}",
         "- distinct worker processes: 24, from 1 file",
@@ -98,7 +98,7 @@ def test_real_runs_are_judged_and_join_the_pool(record, capsys):
     honest = [run_file(f"run{seed}.json", seed) for seed in (2, 3)]
     Path("waited").mkdir()
     for seed in (4, 5):
-        run_file(f"waited/slow{seed}.json", seed, plant="warm=1.2", slower=1.2)
+        run_file(f"waited/slow{seed}.json", seed, injected="warm=1.2", slower=1.2)
     burdened = run_file("burden.json", 6, offset=0.2)
     assert main(["calibrate", record, *FEW, "--against", *honest, "waited", "--disturbed", burdened]) == 0
     said = capsys.readouterr().out
@@ -138,10 +138,10 @@ def test_the_loop_makes_the_runs(record, capsys):
     assert "- distinct worker processes: 56, from 3 files" in said.out
     assert f"--folder kept -- {sys.executable} command.py`" in said.out
     assert "run 2 of 2 begins" in said.err
-    assert main([*command[:-3], "--plant", "warm=1.5", *command[-3:]]) == 0
+    assert main([*command[:-3], "--inject", "warm=1.5", *command[-3:]]) == 0
     assert "the workers really waited: warm 50 % slower in all scenarios" in capsys.readouterr().out
     assert sorted(path.name for path in Path("kept").glob("*.json")) == [
-        "plant-warm-1.5-001.json", "plant-warm-1.5-002.json", "run-001.json", "run-002.json",
+        "injected-warm-1.5-001.json", "injected-warm-1.5-002.json", "run-001.json", "run-002.json",
     ]  # fmt: skip
 
 
@@ -149,21 +149,21 @@ def test_what_is_allowed_can_be_tried_on_the_same_samples(record, capsys):
     """4 % slower in every scenario is caught less often where more is allowed."""
 
     def caught(*allowed: str) -> float:
-        slow = ("--slowdowns=4", "--runs=100", "--rival-runs=10")
+        slow = ("--slowdowns=4", "--runs=100", "--rule-runs=10")
         assert main(["calibrate", record, "--workers=8:12", *slow, *allowed]) == 0
         red = cells(capsys.readouterr().out, "4 % slower in all scenarios", "The gate, on resampled runs")[1]
         return float(red.partition(" ")[0])
 
-    wide = ("--allowance", "reuse efficiency=0.02", "--allowance", "speedup = 0.05")
+    wide = ("--threshold", "reuse efficiency=0.02", "--threshold", "speedup = 0.05")
     assert caught(*wide) < caught() - 20
     for text, words in (("reuse=0.02", "'reuse'; there are reuse efficiency, speedup"), ("speedup=0.9", "resolution")):
-        assert main(["calibrate", record, "--allowance", text]) == Exit.CANNOT_JUDGE
+        assert main(["calibrate", record, "--threshold", text]) == Exit.CANNOT_JUDGE
         assert words in capsys.readouterr().err
 
 
-def paired_file(name: str, seed: int, plant: str = "", slower: float = 1.0, **base: object) -> str:
+def paired_file(name: str, seed: int, injected: str = "", slower: float = 1.0, **base: object) -> str:
     run = run_of(
-        side(seed, 8, slower=slower), samples.provenance(), plant=plant, seconds=90.0, base=side(seed + 50, 8),
+        side(seed, 8, slower=slower), samples.provenance(), injected=injected, seconds=90.0, base=side(seed + 50, 8),
         base_provenance=samples.provenance(**base),
     )  # fmt: skip
     save_run(run, Path(name))
@@ -172,7 +172,7 @@ def paired_file(name: str, seed: int, plant: str = "", slower: float = 1.0, **ba
 
 def test_paired_runs_are_drawn_from_their_pairs(record, capsys):
     honest = [paired_file(f"pair{seed}.json", seed) for seed in (2, 3, 4)]
-    slow = paired_file("slow.json", 5, plant="warm=1.2", slower=1.2)
+    slow = paired_file("slow.json", 5, injected="warm=1.2", slower=1.2)
     call = ["calibrate", "--paired", "--runs=300", "--slowdowns=3,10", "--against", *honest, slow]
     assert main([*call, "--markdown", "paired.md", "--plot", "paired.svg"]) == 0
     said = capsys.readouterr().out
@@ -210,7 +210,7 @@ def test_runs_of_another_kind_are_refused(record, capsys):
         other = paired_file("other.json", 3, **base)
         assert main(["calibrate", "--paired", "--against", other]) == Exit.CANNOT_JUDGE
         assert words in capsys.readouterr().err
-    slow = paired_file("slow.json", 5, plant="warm=1.2")
+    slow = paired_file("slow.json", 5, injected="warm=1.2")
     assert main(["calibrate", "--paired", "--against", slow]) == Exit.CANNOT_JUDGE
     assert "same code on both sides" in capsys.readouterr().err
 
@@ -222,7 +222,7 @@ def test_runs_of_another_kind_are_refused(record, capsys):
         (["0001_base.json", "--paired"], "either the record"),
         (["--paired"], "draws from real runs"),
         (["--paired", "--machine=x", "--against", "a.json"], "--machine chooses among"),
-        (["--paired", "--real=2", "--plant=warm=1.1@each", "--", "pytest"], "@each takes the scenarios of a record"),
+        (["--paired", "--real=2", "--inject=warm=1.1@each", "--", "pytest"], "@each takes the scenarios of a record"),
     ],
 )
 def test_a_record_or_pairs(record, capsys, call, words):
@@ -235,9 +235,9 @@ def test_a_record_or_pairs(record, capsys, call, words):
     [
         (["--real", "2"], "both --real N and -- COMMAND"),
         (["--", "pytest"], "both --real N and -- COMMAND"),
-        (["--plant", "warm=1.05"], "add --real N"),
+        (["--inject", "warm=1.05"], "add --real N"),
         (["--neighbour", "100"], "add --real N"),
-        (["--real", "2", "--plant", "cold=1.05", "--", "pytest"], "name the same arm"),
+        (["--real", "2", "--inject", "cold=1.05", "--", "pytest"], "name the same arm"),
         (["--markdown", "."], "--markdown=. cannot be written: . is a folder"),
         (["--plot", "0001_base.json/a.svg"], "0001_base.json is no folder"),
         (["--real", "2", "--folder", "0001_base.json", "--", "pytest"], "cannot hold the runs"),
@@ -250,7 +250,7 @@ def test_a_contradiction_is_a_wrong_call(record, capsys, options, words):
 
 @pytest.mark.parametrize(
     "options",
-    [["--runs=0"], ["--slowdowns=fast"], ["--slowdowns=-1"], ["--workers=3:9"], ["--alpha=2"], ["--plant=warm"]],
+    [["--runs=0"], ["--slowdowns=fast"], ["--slowdowns=-1"], ["--workers=3:9"], ["--alpha=2"], ["--inject=warm"]],
 )
 def test_a_bad_value_is_a_wrong_call(record, capsys, options):
     with pytest.raises(SystemExit) as caught:
@@ -333,7 +333,7 @@ def test_the_plot_shows_false_alarms_and_detections_in_both_formats(record, caps
         made.append(Canvas(**options))
         return made[-1]
 
-    monkeypatch.setattr(calibrate_plot, "figure_maker", lambda: make)
+    monkeypatch.setattr(power_curve, "figure_maker", lambda: make)
     real = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: Quiet if name == "matplotlib" else real(name))
     assert main(["calibrate", record, *FEW, "--plot", "out/curve.svg"]) == 0

@@ -24,17 +24,17 @@ def test_a_worker_keeps_all_of_its_samples():
     assert pool.workers == 12
     drawn = pool.side([9, 0])
     for each, one, other in zip(drawn, first, second, strict=True):
-        assert each.crew == ("second#1", "first#0")
+        assert each.worker_names == ("second#1", "first#0")
         assert each.seconds == {arm: (other.seconds[arm][1], one.seconds[arm][0]) for arm in one.seconds}
         assert not any(isinstance(metric, Exact) for metric in each.metrics)
 
 
 def test_a_worker_that_missed_a_scenario_is_left_out():
     one, other = side(1)
-    part = replace(other, seconds={arm: crew[2:] for arm, crew in other.seconds.items()}, crew=tuple("234567"))
+    part = replace(other, seconds={arm: crew[2:] for arm, crew in other.seconds.items()}, worker_names=tuple("234567"))
     pool = gather({"first": [one, part]})
     assert pool.workers == 6
-    assert {each.crew for each in pool.measurements} == {tuple(f"first#{n}" for n in "234567")}
+    assert {each.worker_names for each in pool.measurements} == {tuple(f"first#{n}" for n in "234567")}
     assert pool.measurements[0].seconds["warm"] == one.seconds["warm"][2:]
 
 

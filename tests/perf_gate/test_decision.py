@@ -55,7 +55,7 @@ def test_both_broadcast_over_runs():
 
 def test_a_run_that_judges_does_not_wait_for_all_of_scipy():
     look = (
-        "import sys, perf_gate.plugin, perf_gate.session.court;"
+        "import sys, perf_gate.plugin, perf_gate.session.record_comparison;"
         "print(*{'scipy.stats', 'scipy.special'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
@@ -72,8 +72,8 @@ def test_many_families_at_once_are_judged_each_for_itself():
 def test_the_ends_say_what_was_decided(rows):
     change, error, df = map(np.array, zip(*rows, strict=True))
     contrast = Contrast(change, error, df)
-    made = decide(contrast, ALLOWED, RESOLVED, alpha=0.001, doubt=0.05)
-    ends = bounds(contrast, ALLOWED, alpha=0.001, doubt=0.05)
+    made = decide(contrast, ALLOWED, RESOLVED, alpha=0.001, beta=0.05)
+    ends = bounds(contrast, ALLOWED, alpha=0.001, beta=0.05)
     assert (made.regressed == (ends.low > ALLOWED)).all()
     assert (made.improved == (ends.high < -ALLOWED)).all()
     assert not (made.regressed & made.improved).any()
@@ -83,15 +83,15 @@ def test_the_ends_say_what_was_decided(rows):
     assert (ends.low < change).all()
     assert (ends.high > change).all()
     # What is regressed lies above what could have been detected, what is not lies at or below it.
-    assert (made.regressed == (change > ends.detectable)).all()
+    assert (made.regressed == (change > ends.minimum_detectable_change)).all()
 
 
 def test_a_change_of_exactly_the_detectable_size_is_the_border():
     contrast = Contrast(np.array([0.0]), np.array([0.004]), np.array([20.0]))
-    border = bounds(contrast, ALLOWED, alpha=0.001, doubt=0.05).detectable[0]
+    border = bounds(contrast, ALLOWED, alpha=0.001, beta=0.05).minimum_detectable_change[0]
     for change, expected in ((border * 1.001, True), (border * 0.999, False)):
         moved = Contrast(np.array([change]), contrast.error, contrast.df)
-        assert decide(moved, ALLOWED, RESOLVED, alpha=0.001, doubt=0.05).regressed[0] == expected
+        assert decide(moved, ALLOWED, RESOLVED, alpha=0.001, beta=0.05).regressed[0] == expected
 
 
 def simulated(rng, runs, workers, scenarios, shared, level):
@@ -114,14 +114,14 @@ def sequential(rng, runs, *, shared, level, alpha, looks=(8, 12, 16), recorded=2
     then = simulated(rng, runs, recorded, scenarios, shared, 0.0)
     reference = described(then)
     pooled = estimate.spread([then.mean(axis=1)])
-    limits = np.array([ALLOWED] * scenarios + [ALLOWED * policy.pooled_share])
-    needed = np.array([RESOLVED] * scenarios + [RESOLVED * policy.pooled_share])
+    limits = np.array([ALLOWED] * scenarios + [ALLOWED * policy.pooled_threshold_share])
+    needed = np.array([RESOLVED] * scenarios + [RESOLVED * policy.pooled_threshold_share])
     open_runs, seen = np.ones(runs, dtype=bool), {}
     for look, workers in enumerate(looks, 1):
         part = now[:, :, :workers]
         whole = estimate.contrast(estimate.spread([part.mean(axis=1)]), pooled)
         family = estimate.join([estimate.contrast(described(part), reference), whole])
-        made = decide(family, limits, needed, alpha=policy.level(look), doubt=policy.doubt)
+        made = decide(family, limits, needed, alpha=policy.level(look), beta=policy.beta)
         undecided = ~(made.regressed | made.improved | made.passed).all(axis=-1)
         found = {"red": made.regressed.any(-1), "improved": made.improved.any(-1), "undecided": undecided}
         seen = {key: np.where(open_runs, value, seen.get(key, value)) for key, value in found.items()}
@@ -144,7 +144,7 @@ def test_the_sequential_rule_keeps_its_promise_at_the_border_of_the_allowance(sh
     for look, workers in enumerate((8, 12, 16), 1):
         contrast = estimate.contrast(described(now[:, :, :workers]), reference)
         level = policy.level(look)
-        red |= decide(contrast, ALLOWED, RESOLVED, alpha=level, doubt=0.05).regressed.any(axis=-1)
+        red |= decide(contrast, ALLOWED, RESOLVED, alpha=level, beta=0.05).regressed.any(axis=-1)
     assert red.mean() < 0.028, f"{red.mean():.4f} of the runs alarm, promised 0.02; a false alarm here has p < 1e-5"
     assert red.mean() > 0.001, "a rule that never alarms at the border is not sharp; p of a false alarm < 1e-3"
 

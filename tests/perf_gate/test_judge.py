@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perf_gate.judging import estimate
 from perf_gate.judging.decision import decide
 from perf_gate.judging.judge import Policy, judge, undecided
-from perf_gate.metric import Better, Exact, Sampled, Travels
+from perf_gate.metric import Better, Comparable, Exact, Sampled
 from perf_gate.verdict import Exit, Row, Verdict, exit_status
 from tests.perf_gate.samples import (
     CALLS,
@@ -56,9 +56,9 @@ def test_nothing_changed_passes_with_a_row_for_everything():
     wanted = {(name(short), metric) for short in SHORT for metric in ("bytes copied", "reuse efficiency")}
     assert {(each.scenario, each.metric.name) for each in rows} == wanted | {("(all)", "reuse efficiency")}
     timed = row(rows, "p200", "reuse efficiency")
-    assert timed.low < timed.worse < timed.high
-    assert timed.allowed == pytest.approx(0.01)
-    assert 0.01 < timed.detectable < 0.06
+    assert timed.low < timed.change < timed.high
+    assert timed.threshold == pytest.approx(0.01)
+    assert 0.01 < timed.minimum_detectable_change < 0.06
     assert timed.why == ""
 
 
@@ -67,9 +67,9 @@ def test_one_slower_scenario_is_red_whatever_the_others_do():
     rows = judged(now, side(2, workers=24))
     found = row(rows, "p500", "reuse efficiency")
     assert found.verdict is Verdict.REGRESSED
-    assert found.low > found.allowed
-    assert found.worse == pytest.approx(0.08, abs=0.03)
-    assert found.worse > found.detectable
+    assert found.low > found.threshold
+    assert found.change == pytest.approx(0.08, abs=0.03)
+    assert found.change > found.minimum_detectable_change
     assert "Find the change" in found.why
     assert exit_status(rows) is Exit.REGRESSED
 
@@ -78,7 +78,7 @@ def test_a_gain_is_told_so_that_its_slack_hides_nothing():
     rows = judged(side(1, slower=0.5), side(2))
     found = row(rows, "p200", "reuse efficiency")
     assert found.verdict is Verdict.IMPROVED
-    assert found.high < -found.allowed
+    assert found.high < -found.threshold
     assert "--gate-record" in found.why
     assert exit_status(rows) is Exit.PASS
 
@@ -88,7 +88,7 @@ def test_a_metric_that_is_better_when_lower_is_judged_the_other_way_round():
     then = side(2, metrics=[WARM])
     assert row(judged(slower, then), "p50", "warm ttft").verdict is Verdict.REGRESSED
     assert row(judged(faster, then), "p50", "warm ttft").verdict is Verdict.IMPROVED
-    assert row(judged(slower, then), "p50", "warm ttft").worse == pytest.approx(0.2, abs=0.05)
+    assert row(judged(slower, then), "p50", "warm ttft").change == pytest.approx(0.2, abs=0.05)
 
 
 def test_too_much_noise_is_inconclusive_and_says_what_it_could_not_rule_out():
@@ -128,7 +128,7 @@ def test_counts_are_compared_by_equality(better, then, now, verdict, worse):
     before, after = (measurement("a", metrics=[metric], exact={"count": value}) for value in (then, now))
     (found,) = judged([after], [before])
     assert found.verdict is verdict
-    assert found.worse == pytest.approx(worse)
+    assert found.change == pytest.approx(worse)
     assert (found.reference, found.now) == (then, now)
     assert (found.why == "") is (verdict is Verdict.PASS)
 
@@ -196,7 +196,7 @@ def test_an_unknown_machine_class_gets_a_real_verdict_where_it_can():
     then = side(2, metrics=metrics, workers=24, machine=ELSEWHERE)
     rows = judged(now, then)
     assert row(rows, "p50", "bytes copied").verdict is Verdict.PASS
-    assert row(rows, "p50", "reuse efficiency").allowed == pytest.approx(0.05)
+    assert row(rows, "p50", "reuse efficiency").threshold == pytest.approx(0.05)
     assert row(rows, "p50", "reuse efficiency").verdict is Verdict.PASS
     assert row(rows, "p50", "speedup").verdict is Verdict.NOT_COMPARABLE
     assert row(rows, "p50", "speedup").optional
@@ -207,10 +207,10 @@ def test_an_unknown_machine_class_gets_a_real_verdict_where_it_can():
 
 
 def test_an_absolute_floor_raises_the_allowance():
-    tolerant = replace(WARM, floor=0.0035)
+    tolerant = replace(WARM, absolute_threshold=0.0035)
     now, then = side(1, metrics=[tolerant], slower=1.3), side(2, metrics=[tolerant])
     found = row(judged(now, then), "p50", "warm ttft")
-    assert found.allowed == pytest.approx(0.5, abs=0.02)
+    assert found.threshold == pytest.approx(0.5, abs=0.02)
     assert found.verdict is Verdict.PASS
     slow = side(1, metrics=[tolerant], slower=1.9)
     assert row(judged(slow, then), "p50", "warm ttft").verdict is Verdict.REGRESSED
@@ -218,7 +218,7 @@ def test_an_absolute_floor_raises_the_allowance():
     assert row(judged(now, then), "(all)", "warm ttft").verdict is Verdict.PASS
     nearly = judged(side(1, metrics=[tolerant], slower=1.42), side(2, metrics=[tolerant]))
     assert row(nearly, "(all)", "warm ttft").verdict is Verdict.PASS
-    huge = replace(EFFICIENCY, floor=2.0)
+    huge = replace(EFFICIENCY, absolute_threshold=2.0)
     rows = judged(side(1, metrics=[huge], slower=3.0), side(2, metrics=[huge]))
     assert row(rows, "p50", "reuse efficiency").verdict is Verdict.PASS
 
@@ -226,7 +226,7 @@ def test_an_absolute_floor_raises_the_allowance():
 def test_the_pooled_row_needs_the_same_workers_everywhere():
     crews = (range(10), range(8, 18), range(2, 12))
     now = [
-        measurement(short, seed=1, workers=10, crew=[f"w{index}" for index in crew])
+        measurement(short, seed=1, workers=10, worker_names=[f"w{index}" for index in crew])
         for short, crew in zip(SHORT, crews, strict=True)
     ]
     found = row(judged(now, side(2)), "(all)", "reuse efficiency")
@@ -237,7 +237,8 @@ def test_the_pooled_row_needs_the_same_workers_everywhere():
 def test_crews_that_never_meet_are_pooled_apart():
     shorts = ("small-a", "small-b", "big-a", "big-b")
     now = [
-        measurement(short, seed=1, workers=12, crew=[f"{short[:3]}{index}" for index in range(12)]) for short in shorts
+        measurement(short, seed=1, workers=12, worker_names=[f"{short[:3]}{index}" for index in range(12)])
+        for short in shorts
     ]
     then = [
         replace(each, seconds=other.seconds)
@@ -253,8 +254,8 @@ def test_a_slowdown_of_all_scenarios_shows_in_the_pooled_row_first():
     pooled = row(rows, "(all)", "reuse efficiency")
     single = row(rows, "p3", "reuse efficiency")
     assert pooled.verdict is Verdict.REGRESSED
-    assert pooled.detectable < single.detectable
-    assert pooled.allowed < single.allowed
+    assert pooled.minimum_detectable_change < single.minimum_detectable_change
+    assert pooled.threshold < single.threshold
 
 
 def from_record(measurements, record):
@@ -287,7 +288,7 @@ def test_the_oldest_record_counts_only_where_it_can_be_compared():
 
 
 def test_a_timed_metric_that_depends_on_software_is_not_held_against_unknown_software():
-    metrics = [replace(SPEEDUP, travels=Travels.SOFTWARE)]
+    metrics = [replace(SPEEDUP, comparable=Comparable.SOFTWARE)]
     oldest = from_record(side(3, metrics=metrics), "0001_x")
     rows = judged(side(1, metrics=metrics), from_record(side(2, metrics=metrics), "7"), oldest=oldest)
     assert {each.verdict for each in rows} == {Verdict.PASS}
@@ -316,7 +317,7 @@ def permuted(measurements, order, names):
         replace(
             each,
             seconds={arm: tuple(crew[index] for index in order) for arm, crew in each.seconds.items()},
-            crew=tuple(names[index] for index in order),
+            worker_names=tuple(names[index] for index in order),
         )
         for each in measurements
     ]
@@ -379,7 +380,7 @@ def test_looks_are_paid_for_and_none_is_free():
             judged(side(1), side(2), policy=policy, look=look)
     early = row(judged(side(1), side(2), policy=policy, look=1), "p50", "reuse efficiency")
     late = row(judged(side(1), side(2), policy=policy, look=4), "p50", "reuse efficiency")
-    assert early.detectable > late.detectable
+    assert early.minimum_detectable_change > late.minimum_detectable_change
 
 
 @pytest.mark.parametrize(
@@ -388,16 +389,16 @@ def test_looks_are_paid_for_and_none_is_free():
         {"alpha": 0},
         {"alpha": math.nan},
         {"alpha": 1},
-        {"doubt": 0.7},
+        {"beta": 0.7},
         {"looks": 0},
         {"looks": True},
-        {"workers": 2},
-        {"pooled_share": 0},
-        {"pooled_share": 1.1},
-        {"pooled_alarms": 0},
-        {"pooled_alarms": 1},
-        {"paired_reach": 0.9},
-        {"paired_reach": math.nan},
+        {"min_workers": 2},
+        {"pooled_threshold_share": 0},
+        {"pooled_threshold_share": 1.1},
+        {"pooled_alpha_share": 0},
+        {"pooled_alpha_share": 1},
+        {"paired_resolution_factor": 0.9},
+        {"paired_resolution_factor": math.nan},
     ],
 )
 def test_a_policy_that_promises_nothing_is_refused(wrong):
@@ -463,14 +464,14 @@ def test_what_befalls_both_arms_raises_no_alarm(disturb):
 
     contrast = estimate.contrast(described(now), described(then), [-1.0] * 6)
     policy = Policy()
-    made = decide(contrast, np.log1p(0.01), np.log1p(0.03), alpha=policy.level(3), doubt=policy.doubt)
+    made = decide(contrast, np.log1p(0.01), np.log1p(0.03), alpha=policy.level(3), beta=policy.beta)
     red = made.regressed.any(axis=-1).sum()
     assert red < 4, f"{red} of 400 red; a false alarm of this test has p < 1e-3"
 
 
 def test_travels_and_limits_are_those_of_the_code_and_not_of_the_record():
     """A record must not be able to loosen the gate."""
-    loose = replace(EFFICIENCY, allowance=0.5, resolution=0.9, travels=Travels.ANYWHERE)
+    loose = replace(EFFICIENCY, threshold=0.5, resolution=0.9, comparable=Comparable.ANYWHERE)
     rows = judged(side(1, slower=1.2), side(2, metrics=(COPIED, loose)))
     assert row(rows, "p50", "reuse efficiency").verdict is Verdict.REGRESSED
-    assert row(rows, "p50", "reuse efficiency").allowed == pytest.approx(0.01)
+    assert row(rows, "p50", "reuse efficiency").threshold == pytest.approx(0.01)

@@ -152,10 +152,10 @@ def test_a_broken_premise_is_no_regression_without_a_record_either(suite: Suite)
 
 def test_an_allowance_can_be_given_by_marker_and_ini(recorded: Suite) -> None:
     (recorded.path / "slow").touch()
-    recorded.write("pytest.ini", INI + "gate_allowance = reuse efficiency = 0.6\n")
+    recorded.write("pytest.ini", INI + "gate_threshold = reuse efficiency = 0.6\n")
     result = recorded.compare()
     assert result.ret == 0, result.stdout.str()
-    narrow = SUITE.replace("\n@pytest", "\n@pytest.mark.allowance('reuse efficiency', 0.02)\n@pytest")
+    narrow = SUITE.replace("\n@pytest", "\n@pytest.mark.threshold('reuse efficiency', 0.02)\n@pytest")
     recorded.write("perf_tests/test_ttft.py", narrow)
     assert recorded.compare().ret == 1
 
@@ -227,7 +227,7 @@ def test_a_newest_record_that_cannot_be_read_is_red(recorded: Suite, text: str, 
     [
         ["-k", "size1 or bytes"],
         ["-k", "nothing_of_this_name"],
-        ["-m", "allowance"],
+        ["-m", "threshold"],
         ["--deselect", "perf_tests/test_ttft.py::test_ttft[size2]"],
         ["--ignore", "perf_tests/test_ttft.py"],
         ["-p", "no:python"],
@@ -351,7 +351,7 @@ def test_the_option_in_addopts_compares_or_is_red(recorded: Suite) -> None:
 
 
 def test_comparing_where_no_suite_is_collected_is_red(recorded: Suite) -> None:
-    for arguments, words in ((["unit"], "0 of 3 records compared"), ([], "no scenario was selected")):
+    for arguments, words in ((["unit"], "0 of 3 recorded scenarios were compared"), ([], "no scenario was selected")):
         result = recorded.run(*arguments, "--benchmark-compare")
         assert result.ret == CANNOT_JUDGE
         says(result, f"cannot judge: {words}")
@@ -419,7 +419,7 @@ def test_a_bad_option_is_named(suite: Suite, option: str, words: str) -> None:
     ("line", "words"),
     [
         ("gate_alpha = 2", "gate_alpha: '2'"),
-        ("gate_allowance = reuse efficiency", "gate_allowance: 'reuse efficiency'"),
+        ("gate_threshold = reuse efficiency", "gate_threshold: 'reuse efficiency'"),
     ],
 )
 def test_a_bad_ini_value_is_named(suite: Suite, line: str, words: str) -> None:
@@ -431,10 +431,10 @@ def test_a_bad_ini_value_is_named(suite: Suite, line: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("mark", "words"),
-    [("'speed', 0.1", "names 'speed'"), ("'reuse efficiency'", "write @pytest.mark.allowance")],
+    [("'speed', 0.1", "names 'speed'"), ("'reuse efficiency'", "write @pytest.mark.threshold")],
 )
 def test_a_bad_allowance_is_named(suite: Suite, mark: str, words: str) -> None:
-    marked = SUITE.replace("\n@pytest", f"\n@pytest.mark.allowance({mark})\n@pytest")
+    marked = SUITE.replace("\n@pytest", f"\n@pytest.mark.threshold({mark})\n@pytest")
     suite.write("perf_tests/test_ttft.py", marked)
     result = suite.run("perf_tests")
     assert result.ret == USAGE
@@ -444,7 +444,7 @@ def test_a_bad_allowance_is_named(suite: Suite, mark: str, words: str) -> None:
 # -------------------------------------------------------------------- recording
 
 
-def refused(suite: Suite, *words: str, status: int = CANNOT_JUDGE, arguments: tuple[str, ...] = ()) -> None:
+def not_recorded(suite: Suite, *words: str, status: int = CANNOT_JUDGE, arguments: tuple[str, ...] = ()) -> None:
     before = suite.records
     result = suite.record("--gate-exact", *arguments)
     assert result.ret == status
@@ -464,31 +464,31 @@ def test_the_next_record_gets_the_next_number(recorded: Suite) -> None:
 def test_a_failing_run_is_not_recorded(suite: Suite) -> None:
     suite.write("perf_tests/test_more.py", "def test_right(): assert False\n")
     suite.commit()
-    refused(suite, "test_right failed", status=1)
+    not_recorded(suite, "test_right failed", status=1)
 
 
 def test_an_invalid_run_is_not_recorded(suite: Suite) -> None:
     suite.write("perf_tests/test_ttft.py", SUITE.replace("Synthetic(1)", "Synthetic(1, 'uncounted')"))
     suite.commit()
-    refused(suite, "'tokens' is declared, but")
+    not_recorded(suite, "'tokens' is declared, but")
 
 
 def test_a_dirty_tree_is_not_recorded(suite: Suite) -> None:
     suite.write("perf_tests/test_memory.py", MEMORY + "\n")
-    refused(suite, "working tree")
+    not_recorded(suite, "working tree")
 
 
 @pytest.mark.parametrize(
     "options", [("-k", "size1"), ("--deselect", "perf_tests/test_memory.py::test_bytes[counted1]")]
 )
 def test_a_partial_run_is_not_recorded(suite: Suite, options: tuple[str, ...]) -> None:
-    refused(suite, "left out", arguments=options)
+    not_recorded(suite, "left out", arguments=options)
 
 
 def test_a_skipped_test_is_not_recorded(suite: Suite) -> None:
     suite.write("perf_tests/test_ttft.py", SUITE.replace("\n@pytest", "\n@pytest.mark.skip\n@pytest"))
     suite.commit()
-    refused(suite, "left out")
+    not_recorded(suite, "left out")
 
 
 def test_a_narrow_path_is_not_recorded_over_a_wide_record(recorded: Suite) -> None:

@@ -27,7 +27,7 @@ from perf_gate.records.record import (
     oldest,
     save,
 )
-from perf_gate.records.refusal import RefusedRecord, refuse
+from perf_gate.records.recordable import NotRecordableError, require_recordable
 from tests.perf_gate import samples
 from tests.perf_gate.samples import (
     CALLS,
@@ -47,11 +47,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def base() -> Record:
-    metrics = (COPIED, CALLS, EFFICIENCY, SPEEDUP, replace(WARM, floor=1e-5))
+    metrics = (COPIED, CALLS, EFFICIENCY, SPEEDUP, replace(WARM, absolute_threshold=1e-5))
     return samples.record(
         [
             measurement("a", workers=3, visits=4, metrics=metrics, exact={"bytes copied": 7 * 2**20}),
-            measurement("b", workers=3, visits=5, crew=["x", "y", "z"]),
+            measurement("b", workers=3, visits=5, worker_names=["x", "y", "z"]),
             measurement("c", metrics=[COPIED]),
         ]
     )
@@ -61,7 +61,7 @@ def unsigned(section: Section) -> Section:
     """Without what reading adds: the file's name, and names for workers that had none."""
     return replace(
         section,
-        measurements=tuple(replace(each, record="", crew=each.names) for each in section.measurements),
+        measurements=tuple(replace(each, record="", worker_names=each.names) for each in section.measurements),
     )
 
 
@@ -236,7 +236,7 @@ FIRST = ("sections", MACHINE, "measurements", 0)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (put("schema", 2), "schema 2, this version reads up to 1"),
+        (put("schema", 3), "schema 3, this version reads up to 2"),
         (put("schema", 0), "schema 0, which is no longer read"),
         (put("schema", "1"), "schema is '1', not a whole number"),
         (put("schema", True), "schema is True"),
@@ -258,14 +258,14 @@ FIRST = ("sections", MACHINE, "measurements", 0)
         (drop(*FIRST, "seconds", "warm"), "arm 'warm' was not timed"),
         (put(*FIRST, "exact", "bytes copied", "7"), "'bytes copied' is str"),
         (drop(*FIRST, "exact", "bytes copied"), "'bytes copied' was not counted"),
-        (put(*FIRST, "crew", ["x", "x", "y"]), "names its workers wrongly"),
+        (put(*FIRST, "workers", ["x", "x", "y"]), "names its workers wrongly"),
         (put(*FIRST, "metrics", 0, "class", "guessed"), "neither 'exact' nor 'sampled'"),
         (put(*FIRST, "metrics", 0, "better", "sideways"), "sideways"),
-        (put(*FIRST, "metrics", 2, "allowance", 0.9), "allowance < resolution"),
+        (put(*FIRST, "metrics", 2, "threshold", 0.9), "threshold < resolution"),
         (put(*FIRST, "metrics", 2, "denominator", 5), "'denominator' is int"),
         (put("sections", []), "'sections' is list"),
-        (put(*FIRST, "metrics", 2, "allowance", True), "'allowance' is bool"),
-        (put(*FIRST, "metrics", 2, "elsewhere", False), "'elsewhere' is bool"),
+        (put(*FIRST, "metrics", 2, "threshold", True), "'threshold' is bool"),
+        (put(*FIRST, "metrics", 2, "other_machine_threshold", False), "'other_machine_threshold' is bool"),
         (put(*FIRST, "seconds", "warm", 0, 0, 10**400), "too large"),
         (put(*FIRST, "exact", "bytes copied", 10**400), "not a finite number"),
     ],
@@ -506,8 +506,8 @@ GOOD = [measurement("a", workers=8), measurement("b", metrics=[COPIED])]
 
 
 def test_a_whole_clean_run_may_be_recorded():
-    refuse(GOOD, provenance())
-    refuse([replace(each, seconds={}) for each in GOOD], provenance(), sampled=False)
+    require_recordable(GOOD, provenance())
+    require_recordable([replace(each, seconds={}) for each in GOOD], provenance(), sampled=False)
 
 
 @pytest.mark.parametrize(
@@ -526,10 +526,10 @@ def test_a_whole_clean_run_may_be_recorded():
 )
 def test_every_reason_to_refuse_a_record_is_given(changes, said):
     usual = {"measurements": GOOD, "provenance": provenance()}
-    with pytest.raises(RefusedRecord, match=said):
-        refuse(**{**usual, **changes})
+    with pytest.raises(NotRecordableError, match=said):
+        require_recordable(**{**usual, **changes})
     everything = {**usual, "failed": ["other"], **changes}
     if "failed" not in changes:
-        with pytest.raises(RefusedRecord) as caught:
-            refuse(**everything)
+        with pytest.raises(NotRecordableError) as caught:
+            require_recordable(**everything)
         assert len(caught.value.reasons) == 2

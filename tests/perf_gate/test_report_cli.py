@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perf_gate.cli import main
-from perf_gate.judging.judge import judge, judge_beside
+from perf_gate.judging.judge import judge, judge_paired
 from perf_gate.judging.policy import Policy
 from perf_gate.records.record import load, save
 from perf_gate.records.runfile import Run, Terms, load_run, run_of, save_run
@@ -33,12 +33,14 @@ def put(tmp_path: Path):
 
 @pytest.fixture
 def samples_of_a_run(tmp_path: Path):
-    def write(seed: int, *, workers: int = 12, plant: str = "", invalid: str | None = None, **changes: object) -> str:
+    def write(
+        seed: int, *, workers: int = 12, injected: str = "", invalid: str | None = None, **changes: object
+    ) -> str:
         measured = [measurement(short, seed=seed, workers=workers, **changes) for short in SHORT]
         if invalid:
             measured[0] = replace(measured[0], invalid=invalid)
         path = tmp_path / "run.json"
-        save_run(run_of(measured, samples.provenance(), plant=plant), path)
+        save_run(run_of(measured, samples.provenance(), injected=injected), path)
         return str(path)
 
     return write
@@ -65,7 +67,7 @@ def test_the_samples_of_a_run_are_judged_as_the_run_was(put, samples_of_a_run, t
         main(["report", record, samples_of_a_run(2, invalid="warm reused 0"), "--out", str(out)]) == Exit.CANNOT_JUDGE
     )
     assert "warm reused 0" in out.read_text()
-    assert main(["report", record, samples_of_a_run(2, plant="warm=1.05"), "--out", str(out)]) == Exit.PASS
+    assert main(["report", record, samples_of_a_run(2, injected="warm=1.05"), "--out", str(out)]) == Exit.PASS
     assert "Planted slowdown warm=1.05" in out.read_text()
     capsys.readouterr()
 
@@ -112,9 +114,9 @@ def test_samples_with_a_base_beside_them_are_judged_against_it(put, tmp_path, ca
     assert "the base ffffffffffff" in page.read_text()
     record = put("0001_a.json", 1, slower=0.5)
     assert main(["report", record, str(tmp_path / "run.json"), "--out", str(page)]) == status
-    dossier = compiled([load_run(tmp_path / "run.json")])
-    assert dossier.paired
-    assert list(dossier.rows) == judge_beside(run.measurements, run.beside, policy=Policy(0.001, 2), look=2)
+    data = compiled([load_run(tmp_path / "run.json")])
+    assert data.paired
+    assert list(data.rows) == judge_paired(run.measurements, run.base_measurements, policy=Policy(0.001, 2), look=2)
     capsys.readouterr()
 
 
@@ -233,7 +235,7 @@ def test_nobody_elses_files_are_replaced(put, tmp_path, capsys, monkeypatch, opt
 
 def test_damaged_samples_are_told_as_what_they_are(samples_of_a_run, tmp_path, capsys):
     path = Path(samples_of_a_run(2))
-    path.write_text(path.read_text().replace('"plant": ""', '"plant": 3'))
+    path.write_text(path.read_text().replace('"injected": ""', '"injected": 3'))
     assert main(["report", str(path), "--out", str(tmp_path / "page.html")]) == Exit.CANNOT_JUDGE
     assert f"{path}: holds no sound facts about its run. Make it anew with --gate-samples" in capsys.readouterr().err
 

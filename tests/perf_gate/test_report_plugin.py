@@ -7,9 +7,9 @@ import json
 import pytest
 
 from perf_gate.records.runfile import run_of, save_run
-from perf_gate.session.target import GENERATOR
+from perf_gate.session.output import GENERATOR
 from perf_gate.showing.markdown import as_markdown
-from perf_gate.showing.report import Report, as_json
+from perf_gate.showing.run_report import RunReport, as_json
 from tests.perf_gate.checkout import CANNOT_JUDGE, USAGE, says
 from tests.perf_gate.samples import measurement, provenance
 from tests.perf_gate.suite import INI, Suite
@@ -184,9 +184,9 @@ def older(suite: Suite) -> None:
     suite.write("plots/summary.md", "## ✅ perf gate: pass")
     suite.write("plots/changes.png", "")
     suite.write("plots/mine.png", "")
-    suite.write("rows.json", as_json(Report([], 0)))
+    suite.write("rows.json", as_json(RunReport([], 0)))
     save_run(run_of([measurement("a")], provenance()), suite.path / "out.json")
-    suite.write("out.md", "# Of another step\n\n" + as_markdown(Report([], 0)))
+    suite.write("out.md", "# Of another step\n\n" + as_markdown(RunReport([], 0)))
 
 
 def nothing_is_left(suite: Suite) -> None:
@@ -204,7 +204,7 @@ def nothing_is_left(suite: Suite) -> None:
     [
         ["perf_tests", "--gate-budget=-1"],
         ["perf_tests", "--no-such-option"],
-        ["perf_tests", "--gate-plant=warm=2", "--gate-record=x"],
+        ["perf_tests", "--gate-inject=warm=2", "--gate-record=x"],
         ["perf_tests", "--benchmark-compare", "--benchmark-disable"],
         ["perf_tests", "--gate-against=no_such_revision"],
         ["no_such_file.py"],

@@ -13,10 +13,17 @@ from types import ModuleType
 import pytest
 
 from perf_gate.measurement import Measurement
-from perf_gate.measuring.campaign import STINT_SECONDS, Campaign, CampaignError, Outcome, Plan, stint_of
-from perf_gate.measuring.crew import BASE, Conditions, Side
-from perf_gate.measuring.evidence import Task
-from perf_gate.measuring.plant import Plant
+from perf_gate.measuring.measurement_run import (
+    BLOCK_SECONDS,
+    MeasurementError,
+    MeasurementRun,
+    Outcome,
+    Plan,
+    block_rounds,
+)
+from perf_gate.measuring.samples import Task
+from perf_gate.measuring.slowdown import InjectedSlowdown
+from perf_gate.measuring.worker_pool import BASE, Conditions, Side
 from perf_gate.scenario import Scenario
 from tests.perf_gate.engines import write_engine
 
@@ -51,7 +58,7 @@ def sides(two: Path, **base: object) -> tuple[Side, Side]:
 def run(two: Path, *scenarios: Scenario, plan: Plan = QUICK, deadline: float = 60.0, **base: object) -> Outcome:
     tasks = [Task(f"t::t[{each.id}]", each, each.metrics) for each in scenarios]
     side, other = sides(two, **base)
-    return Campaign(tasks, side=side, base=other, plan=plan, conditions=Conditions(deadline=deadline)).run()
+    return MeasurementRun(tasks, side=side, base=other, plan=plan, conditions=Conditions(deadline=deadline)).run()
 
 
 def lines(two: Path, name: str) -> list[str]:
@@ -79,7 +86,7 @@ def test_pairs_are_named_alike_and_as_long_on_both_sides(two: Path, hits: Module
 def test_the_sides_change_places_every_round_in_balanced_order(
     two: Path, hits: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perf_gate.measuring.campaign.STINT_SECONDS", 1e-9)
+    monkeypatch.setattr("perf_gate.measuring.measurement_run.BLOCK_SECONDS", 1e-9)
     run(two, hits.Hit(1), plan=Plan(looks=(2,), rounds=(24, 24), passes=1, warmups=0))
     visits = [line.split()[0] for line in lines(two, "visits")]
     # A round is two visits of one side, and fills its stint: none comes before it that is not recorded.
@@ -143,7 +150,7 @@ def test_a_subject_that_came_from_elsewhere_before_the_gate_is_refused(two: Path
     python = two / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={two / "stray"} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with pytest.raises(CampaignError, match=r"engine was imported from .*stray.*, not from .*base"):
+    with pytest.raises(MeasurementError, match=r"engine was imported from .*stray.*, not from .*base"):
         run(two, hits.Hit(1), python=str(python))
 
 
@@ -186,7 +193,7 @@ def __getattr__(name):
 
 
 def test_a_slowdown_is_planted_in_the_candidate_only(two: Path, hits: ModuleType) -> None:
-    outcome = run(two, hits.Hit(1), plan=Plan(looks=(2,), rounds=(6, 6), plant=Plant("warm", 2.0)))
+    outcome = run(two, hits.Hit(1), plan=Plan(looks=(2,), rounds=(6, 6), injected=InjectedSlowdown("warm", 2.0)))
     now, base = (sum(map(sum, side[0].seconds["warm"])) for side in (outcome.measurements, outcome.base))
     assert now > 1.5 * base
 
@@ -194,35 +201,35 @@ def test_a_slowdown_is_planted_in_the_candidate_only(two: Path, hits: ModuleType
 def test_the_looks_see_both_sides(two: Path, hits: ModuleType) -> None:
     side, other = sides(two)
     task = Task("t", hits.Hit(1), hits.Hit(1).metrics)
-    campaign = Campaign([task], side=side, base=other, plan=Plan(looks=(2, 4), rounds=(3, 3)))
+    run = MeasurementRun([task], side=side, base=other, plan=Plan(looks=(2, 4), rounds=(3, 3)))
     looks = []
 
     def undecided(now: Sequence[Measurement], look: int) -> set[str]:
-        looks.append((look, now[0].workers, campaign.base[0].workers))
+        looks.append((look, now[0].workers, run.base[0].workers))
         return set()
 
-    assert campaign.run(undecided).log.stopped == "all was decided"
+    assert run.run(undecided).log.stopped == "all was decided"
     assert looks == [(1, 2, 2)]
 
 
 def test_the_sides_need_different_names(two: Path, hits: ModuleType) -> None:
     with pytest.raises(ValueError, match="different names"):
-        Campaign([Task("t", hits.Hit(1), hits.Hit(1).metrics)], side=Side(two), base=Side(two))
+        MeasurementRun([Task("t", hits.Hit(1), hits.Hit(1).metrics)], side=Side(two), base=Side(two))
 
 
 def test_rounds_that_are_not_recorded_are_paid_for_out_of_the_budget(two: Path, hits: ModuleType) -> None:
     tasks = [Task(f"t::t[{each.id}]", each, each.metrics) for each in (hits.Hit(1), hits.Hit(2))]
     side, other = sides(two)
     plan = Plan(budget=100.0, looks=(4,), rounds=(3, 10_000))
-    campaign = Campaign(tasks, side=side, base=other, plan=plan)
-    seconds = dict(zip(campaign._cases, (0.02, 0.2), strict=True))  # a round of the second fills a stint alone
-    for name, case in campaign._cases.items():
+    run = MeasurementRun(tasks, side=side, base=other, plan=plan)
+    seconds = dict(zip(run._tasks, (0.02, 0.2), strict=True))  # a round of the second fills a stint alone
+    for name, case in run._tasks.items():
         for evidence in case.sides.values():
             evidence.costs({arm: seconds[name] / len(case.task.scenario.arms) for arm in case.task.scenario.arms})
-    campaign._share_out(boot=0.0)
+    run._plan_rounds(boot=0.0)
     workers, spent = 4 * 2, 0.0
-    for name, case in campaign._cases.items():
-        rounds, stint = campaign._rounds[name], stint_of(case)
-        assert stint == max(1, round(STINT_SECONDS / seconds[name] + 0.49))
-        spent += workers * seconds[name] * (rounds + (rounds / stint if stint > 1 else 0))
+    for name, case in run._tasks.items():
+        rounds, block = run._rounds[name], block_rounds(case)
+        assert block == max(1, round(BLOCK_SECONDS / seconds[name] + 0.49))
+        spent += workers * seconds[name] * (rounds + (rounds / block if block > 1 else 0))
     assert 80.0 < spent <= 90.0

@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 
-from perf_gate.measuring.worker import Stage, find
+from perf_gate.measuring.worker import ScenarioHost, find
 
 
-def opened(module: ModuleType, *, warmups: int = 0, **fields: object) -> tuple[Stage, dict[str, Any]]:
-    stage = Stage()
+def opened(module: ModuleType, *, warmups: int = 0, **fields: object) -> tuple[ScenarioHost, dict[str, Any]]:
+    host = ScenarioHost()
     request = {
         "ask": "open", "name": "a", "module": "synthetic", "qualname": "Synthetic", "file": str(module.__file__),
         "fields": fields, "seed": 1, "warmups": warmups,
     }  # fmt: skip
     try:
-        return stage, stage.answer(request)
+        return host, host.answer(request)
     finally:
         gc.unfreeze()
 
 
-def ask_rounds(stage: Stage, rounds: int, *, settle: bool = True) -> dict[str, Any]:
-    return stage.answer({"ask": "rounds", "name": "a", "rounds": rounds, "settle": settle})
+def ask_rounds(host: ScenarioHost, rounds: int, *, warm_up: bool = True) -> dict[str, Any]:
+    return host.answer({"ask": "rounds", "name": "a", "rounds": rounds, "warm_up": warm_up})
 
 
 def test_rounds_are_visits_by_arm(synthetic: ModuleType) -> None:
-    stage, answer = opened(synthetic, size=3)
+    host, answer = opened(synthetic, size=3)
     assert answer == {"ok": True, "cost": {}}
-    seconds = ask_rounds(stage, 6)["seconds"]
+    seconds = ask_rounds(host, 6)["seconds"]
     assert {arm: len(values) for arm, values in seconds.items()} == {"cold": 3, "warm": 6, "floor": 6}
     assert gc.isenabled()
 
@@ -44,8 +44,8 @@ def test_the_collector_rests_during_visits(synthetic: ModuleType, monkeypatch: p
         return 1.0
 
     monkeypatch.setattr(synthetic.Synthetic, "visit", visit)
-    stage, _ = opened(synthetic)
-    ask_rounds(stage, 2)
+    host, _ = opened(synthetic)
+    ask_rounds(host, 2)
     assert seen == [False] * (2 + 5)
     assert gc.isenabled()
 
@@ -61,15 +61,15 @@ def test_a_pass_begins_with_a_visit_of_each_frequent_arm_that_is_not_recorded(
         return float(len(visited))
 
     monkeypatch.setattr(synthetic.Synthetic, "visit", visit)
-    stage, _ = opened(synthetic)
+    host, _ = opened(synthetic)
     for _ in range(2):
         del visited[:]
-        seconds = ask_rounds(stage, 4)["seconds"]
+        seconds = ask_rounds(host, 4)["seconds"]
         assert visited[:2] == ["warm", "floor"]
         recorded = sorted(value for values in seconds.values() for value in values)
         assert recorded == list(map(float, range(3, 3 + 2 * 4 + 2)))
     del visited[:]
-    ask_rounds(stage, 4, settle=False)
+    ask_rounds(host, 4, warm_up=False)
     assert len(visited) == 2 * 4 + 2  # only what is recorded
 
 
@@ -82,8 +82,8 @@ def test_a_rare_arm_is_warmed_up_once(synthetic: ModuleType, monkeypatch: pytest
 
 
 def test_counts_are_plain_numbers(synthetic: ModuleType) -> None:
-    stage, _ = opened(synthetic, size=3)
-    assert stage.answer({"ask": "count", "name": "a"}) == {"ok": True, "exact": {"tokens": 30}}
+    host, _ = opened(synthetic, size=3)
+    assert host.answer({"ask": "count", "name": "a"}) == {"ok": True, "exact": {"tokens": 30}}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_counts_are_plain_numbers(synthetic: ModuleType) -> None:
     ],
 )
 def test_a_failing_visit_comes_back_as_data(synthetic: ModuleType, how: str, kind: str, message: str) -> None:
-    stage, _ = opened(synthetic, how=how)
-    answer = ask_rounds(stage, 1)
+    host, _ = opened(synthetic, how=how)
+    answer = ask_rounds(host, 1)
     assert (answer["ok"], answer["kind"]) == (False, kind)
     assert message in answer["message"]
     assert "(arm " in answer["message"]
@@ -107,8 +107,8 @@ def test_a_failing_visit_comes_back_as_data(synthetic: ModuleType, how: str, kin
 
 
 def test_a_nan_count_is_no_count(synthetic: ModuleType) -> None:
-    stage, _ = opened(synthetic, how="nan count")
-    answer = stage.answer({"ask": "count", "name": "a"})
+    host, _ = opened(synthetic, how="nan count")
+    answer = host.answer({"ask": "count", "name": "a"})
     assert answer["kind"] == "value"
     assert "'tokens'" in answer["message"]
 
@@ -120,8 +120,8 @@ def test_a_failing_import_is_told_apart(synthetic: ModuleType) -> None:
 
 
 def test_an_unknown_request_is_answered(synthetic: ModuleType) -> None:
-    assert Stage().answer({"ask": "dance"})["ok"] is False
-    assert Stage().answer({"ask": "rounds", "name": "never opened", "rounds": 1})["ok"] is False
+    assert ScenarioHost().answer({"ask": "dance"})["ok"] is False
+    assert ScenarioHost().answer({"ask": "rounds", "name": "never opened", "rounds": 1})["ok"] is False
 
 
 def test_find_loads_a_module_that_cannot_be_imported_by_name(project: Path) -> None:

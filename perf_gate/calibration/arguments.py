@@ -1,0 +1,137 @@
+"""What `perf-gate calibrate` can be asked."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from perf_gate.calibration import power_curve
+from perf_gate.calibration.real_runs import EACH
+from perf_gate.judging.policy import Policy
+from perf_gate.measuring.slowdown import parse_slowdown
+from perf_gate.records.writable import why_not_writable, why_not_writable_in
+from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS, RECORD_WORKERS
+from perf_gate.session.threshold import parse_threshold
+from perf_gate.value import checked, number, parse_budget, parse_chance, parse_count, parse_seed, parse_workers
+
+
+def add_verb(verbs: Any) -> Any:
+    """Add the verb to the command line; returns its parser."""
+    verb = verbs.add_parser(
+        "calibrate",
+        help="measure how often the gate alarms when nothing changed, and what it catches",
+        description="How often the gate is wrong, on this machine's own samples.",
+        usage="%(prog)s {RECORD.json | --paired} [options]"
+        " [--real N [--inject ARM=FACTOR] [--neighbour SECONDS] -- COMMAND ...]",
+        epilog="Examples: perf-gate calibrate baselines/0001_first.json --real 20 --folder calibration"
+        " --markdown docs/calibration.md --plot docs/calibration.svg -- pytest perf_tests;"
+        " perf-gate calibrate --paired --real 20 --folder pairs -- pytest perf_tests --gate-against=HEAD",
+    )
+    verb.add_argument("record", metavar="RECORD.json", nargs="?", help="the record whose workers runs are drawn from")
+    verb.add_argument(
+        "--paired", action="store_true",
+        help="instead of a record: calibrate --gate-against, from the pairs of real runs with the same code on both "
+        "sides",
+    )  # fmt: skip
+    verb.add_argument("--machine", help="its machine class (default: the one recorded last)")
+    verb.add_argument(
+        "--against", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
+        help="real runs of the same code (--gate-samples), or folders of them: their workers join the pool, and each "
+        "is judged itself",
+    )  # fmt: skip
+    verb.add_argument(
+        "--disturbed", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
+        help="real runs with a busy neighbour, or folders of them: judged, but not drawn from",
+    )  # fmt: skip
+    _add_simulation(verb)
+    real = verb.add_argument_group("real runs", "COMMAND is run N times, with a fresh --gate-samples file each.")
+    real.add_argument("--real", metavar="N", type=checked(parse_count, "count"), default=0, help="number of runs")
+    real.add_argument("--folder", type=Path, default=Path("calibration"), help="where they are kept (%(default)s)")
+    real.add_argument(
+        "--inject", metavar="ARM=FACTOR[@SCENARIO]", type=checked(parse_slowdown, "slowdown"),
+        help=f"let the workers really wait, e.g. warm=1.05; @ID: in one scenario; @{EACH}: in one, all taking turns",
+    )  # fmt: skip
+    real.add_argument(
+        "--neighbour", metavar="SECONDS", type=checked(parse_budget, "seconds"),
+        help="burn one core during the middle half of a run that takes SECONDS",
+    )  # fmt: skip
+    return verb
+
+
+def _add_simulation(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--runs", type=checked(parse_count, "count"), default=10_000, help="simulated runs (%(default)s)")
+    verb.add_argument(
+        "--rule-runs", type=checked(parse_count, "count"), default=2_000, help="for other rules (%(default)s)"
+    )
+    verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
+    verb.add_argument(
+        "--within",
+        metavar="TEXT",
+        default="",
+        help="slow down only scenarios with TEXT in their names (all that have it)",
+    )
+    verb.add_argument(
+        "--slowdowns", metavar="PERCENT,...", type=checked(parse_slowdowns, "percent"),
+        default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"),
+        help="workers of a candidate run, as in --gate-workers ({}:{}; paired {}:{}); a real run is judged by the "
+        "looks in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
+    )  # fmt: skip
+    verb.add_argument(
+        "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS[-1],
+        help="workers of a record (%(default)s)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--threshold", metavar="METRIC=SHARE", type=checked(parse_threshold, "threshold"), default=[], action="append",
+        help="judge as if METRIC was allowed this much, e.g. 'reuse efficiency=0.01'; may be repeated (default: what "
+        "the files say)",
+    )  # fmt: skip
+    verb.add_argument("--alpha", type=checked(parse_chance, "chance"), default=Policy().alpha, help="(%(default)s)")
+    verb.add_argument("--seed", type=checked(parse_seed, "seed"), default=0, help="of the draws (%(default)s)")
+    verb.add_argument("--plot", metavar="FILE.svg", type=Path, help="write the power curve, as SVG and PNG")
+    verb.add_argument("--markdown", metavar="FILE.md", type=Path, help="write the report")
+
+
+def parse_slowdowns(text: str) -> tuple[float, ...]:
+    """Percentages, comma-separated, as ascending shares. Raises ValueError."""
+    shares = sorted({number(part) / 100 for part in text.split(",")})
+    if not all(0 < share <= 9 for share in shares):
+        raise ValueError("give percentages > 0, e.g. 2,5,10")
+    return tuple(shares)
+
+
+def contradiction(options: argparse.Namespace) -> str | None:
+    """What is wrong with the call as a whole, or None."""
+    paired, injected = options.paired, options.inject
+    wrong = {
+        "name either the record that runs are held against, or --paired": paired is (options.record is not None),
+        "--paired draws from real runs: give them with --against, or make them with --real N -- COMMAND": paired
+        and not (options.against or options.real),
+        "--machine chooses among the classes of a record, and --paired has none": paired and bool(options.machine),
+        f"--inject ...@{EACH} takes the scenarios of a record, and --paired has none: name one": paired
+        and injected is not None
+        and injected.scenario == EACH,
+        "real runs need both --real N and -- COMMAND, e.g. --real 20 -- pytest perf_tests": bool(options.command)
+        is not bool(options.real),
+        "--inject and --neighbour say how real runs are made: add --real N -- COMMAND": not options.real
+        and bool(injected or options.neighbour),
+        f"--inject slows another arm down than --arm, which is {options.arm!r}: name the same arm": injected is not None
+        and injected.arm != options.arm,
+    }
+    return next((what for what, so in wrong.items() if so), None) or _hindrance(options)
+
+
+def _hindrance(options: argparse.Namespace) -> str | None:
+    """Why something could not be written after the wait; found before it."""
+    for option, path in (
+        ("--markdown", options.markdown),
+        *(("--plot", each) for each in power_curve.files(options.plot)),
+    ):
+        if path is not None and (found := why_not_writable(path)) is not None:
+            return f"{option}={path} cannot be written: {found}"
+    if options.real and (found := why_not_writable_in(options.folder)) is not None:
+        return f"--folder={options.folder} cannot hold the runs: {found}"
+    return None

@@ -1,0 +1,137 @@
+"""Real runs for calibration: one command many times, its samples kept; interrupted, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from perf_gate.calibration.pool import CalibrationError
+from perf_gate.measuring.slowdown import InjectedSlowdown
+from perf_gate.records.runfile import load_run
+from perf_gate.records.section import RecordError
+
+EACH = "each"
+# It watches its parent, given by number, so that nothing burns on where the loop was killed, however early.
+BURN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(10000))"
+
+
+@dataclass(frozen=True)
+class RealRuns:
+    """Which runs are wanted.
+
+    command: e.g. ("pytest", "perf_tests"). folder: where their samples go. count: runs. plant: a
+    slowdown that every run is given; its scenario "each" stands for those of `scenarios` (ids), one per run in turn.
+    neighbour: seconds that a run takes; one core burns from a quarter to three quarters of that. None: nobody burns.
+    paired: whether each run is to have a base beside it.
+    """
+
+    command: tuple[str, ...]
+    folder: Path
+    count: int
+    injected: InjectedSlowdown | None = None
+    scenarios: tuple[str, ...] = ()
+    neighbour: float | None = None
+    paired: bool = False
+
+    def injected_into(self, number: int) -> InjectedSlowdown | None:
+        """The slowdown of a run, 0-based."""
+        if self.injected is None or self.injected.scenario != EACH:
+            return self.injected
+        return replace(self.injected, scenario=self.scenarios[number % len(self.scenarios)])
+
+    def file(self, number: int) -> Path:
+        """Where the samples of a run go, 0-based."""
+        kind = "run" if self.injected is None else f"injected-{self.injected.arm}-{self.injected.factor:g}"
+        where = f"-{self.injected.scenario}" if self.injected is not None and self.injected.scenario else ""
+        return self.folder / f"{kind}{where}{'' if self.neighbour is None else '-neighbour'}-{number + 1:03}.json"
+
+    def run(self, say: Callable[[str], None]) -> list[Path]:
+        """Make the runs that are not there yet. say: told a line per run.
+
+        Returns all files. Raises CalibrationError where a run leaves no samples; its exit status does not matter, a
+        planted run is meant to be red.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files, took = [], list[float]()
+        for number in range(self.count):
+            file = self.file(number)
+            files.append(file)
+            if self._kept(number):
+                say(f"run {number + 1} of {self.count}: {file} is there already")
+                continue
+            missing = sum(not self._kept(later) for later in range(number, self.count))
+            left = f", about {median(took) * missing / 60:.0f} min left" if took else ""
+            say(f"run {number + 1} of {self.count} begins{left}: {file}")
+            began = time.monotonic()
+            self._make(number, file)
+            took.append(time.monotonic() - began)
+        return files
+
+    def _kept(self, number: int) -> bool:
+        injected = self.injected_into(number)
+        try:
+            run = load_run(self.file(number))
+        except RecordError:
+            return False
+        return run.paired is self.paired and run.injected == ("" if injected is None else str(injected))
+
+    def _make(self, number: int, file: Path) -> None:
+        injected = self.injected_into(number)
+        options = [f"--gate-samples={file.absolute()}", f"--gate-seed={number}"]
+        options += [] if injected is None else [f"--gate-inject={injected}"]
+        log = file.with_suffix(".log")
+        file.unlink(missing_ok=True)  # of another plant, or damaged
+        try:
+            with log.open("w", encoding="utf-8") as output:
+                undisturbed = _spawn([*self.command, *options], output.fileno(), self.neighbour)
+        except OSError as error:
+            raise CalibrationError(f"{self.command[0]!r} cannot be run: {error}") from error
+        if undisturbed:
+            file.unlink(missing_ok=True)
+            raise CalibrationError(
+                f"run {number + 1} was over before its neighbour had burned from a quarter to three quarters of "
+                f"{self.neighbour:g} s: give --neighbour the seconds that a run really takes ({log} shows its output)"
+            )
+        if not self._kept(number):
+            tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+            raise CalibrationError(
+                f"run {number + 1} left no samples {'with' if self.paired else 'without'} a base beside them in "
+                f"{file}; mend what its output says and start again (finished runs are kept): "
+                f"{' '.join(self.command)}\n{tail}"
+            )
+
+
+def _spawn(command: Sequence[str], output: int, neighbour: float | None) -> bool:
+    """Run a command to its end, with a busy neighbour in its middle half; none of them outlives this call.
+
+    True where a neighbour was asked for and the command was over before the neighbour was.
+    """
+    with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:  # noqa: S603 - the user's own
+        try:
+            if neighbour is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(neighbour / 4)
+                    return True
+                _burn(process, neighbour / 2)
+            early = neighbour is not None and process.poll() is not None
+            process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+    return early
+
+
+def _burn(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with subprocess.Popen([sys.executable, "-c", BURN, str(os.getpid())]) as burner:  # noqa: S603 - our own constant
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+        finally:
+            burner.kill()

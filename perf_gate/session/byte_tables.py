@@ -1,0 +1,122 @@
+"""Shows rows of bytes among pytest-benchmark's tables, which know seconds only."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pytest_benchmark import plugin, utils
+
+from perf_gate.records.benchmark_json import shows_bytes
+
+Row = Mapping[str, Any]
+Group = tuple[str | None, list[Row]]
+
+COLUMN = "Bytes"
+# `pytest-benchmark compare` writes "Name (time in {unit}s)" over every column.
+UNIT = "byte"
+
+
+class ByteTables:
+    """A plugin object: takes the rows of bytes out of pytest-benchmark's groups and shows them itself.
+
+    However the rows are grouped, no table then holds seconds and bytes in one column, and no count gets a
+    rate, a spread or a histogram. What is saved and compared stays pytest-benchmark's business.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        """No group is known before the end of the session."""
+        self._config = config
+        self._groups: list[Group] = []
+
+    @property
+    def _session(self) -> Any:
+        return self._config.pluginmanager.get_plugin("pytest-benchmark")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_benchmark_group_stats(self) -> Generator[None, Iterable[Group], list[Group]]:
+        """Part each group by what its rows hold."""
+        groups = [(name, list(rows)) for name, rows in (yield)]
+        self._groups = _only(groups, bytes_wanted=True)
+        for _, rows in self._groups:
+            self._forgive(rows)
+        return _only(groups, bytes_wanted=False)
+
+    def _forgive(self, rows: Iterable[Row]) -> None:
+        """--benchmark-compare-fail takes every percentage of 0 for infinitely more, of an equal 0 too."""
+        session, rows = self._session, list(rows)
+        now = {row["fullname"]: row for row in rows if row["path"] is None}
+        before = [row for row in rows if row["path"] is not None]
+        unfounded = [
+            (session.name_format(row), check.fails(now[row["fullname"]], row))
+            for row in before
+            for check in session.compare_fail or ()
+            if now[row["fullname"]][check.field] == row[check.field]
+        ]
+        session.performance_regressions = [each for each in session.performance_regressions if each not in unfounded]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show them behind the tables of seconds."""
+        session = self._session
+        if not self._groups:
+            return
+        if not session.quiet:
+            for name, rows in self._groups:
+                _show(terminalreporter, name, rows, sort=session.sort, name_format=session.name_format)
+        if not session.groups:
+            # pytest-benchmark looks at its own --benchmark-compare-fail only where it has something to show.
+            session.check_regressions()
+
+
+def _only(groups: Iterable[Group], *, bytes_wanted: bool) -> list[Group]:
+    parts = ((name, [row for row in rows if shows_bytes(row) is bytes_wanted]) for name, rows in groups)
+    return [(name, rows) for name, rows in parts if rows]
+
+
+def _show(
+    reporter: pytest.TerminalReporter, group: str | None, rows: Sequence[Row], *, sort: str, name_format: Any
+) -> None:
+    """One table; it looks like pytest-benchmark's, with the one column that a count has."""
+    lines = [
+        (name_format(row), f"{row['min']:,.10g}" if row["min"] % 1 else f"{int(row['min']):,}")
+        for row in sorted(rows, key=lambda row: row[sort])
+    ]
+    names = 3 + max(len(name) for name, _ in (("Name", ""), *lines))
+    numbers = max(len(number) for _, number in ((COLUMN, COLUMN), *lines))
+    heading = f" benchmark{'' if group is None else f' {group!r}'}: {len(rows)} tests "
+    width = max(names + numbers, len(heading) + 2)
+    numbers = width - names
+    reporter.ensure_newline()
+    reporter.write_line("")
+    reporter.write_line(heading.center(width, "-"), yellow=True)
+    reporter.write_line("Name".ljust(names) + COLUMN.rjust(numbers))
+    reporter.write_line("-" * width, yellow=True)
+    for name, number in lines:
+        reporter.write(name.ljust(names))
+        reporter.write(number.rjust(numbers), bold=True)
+        reporter.write("\n")
+    reporter.write_line("-" * width, yellow=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_benchmark_scale_unit(  # noqa: PLR0917 - the hook's arguments
+    config: pytest.Config | None, unit: str, benchmarks: Sequence[Row], best: Row, worst: Row, sort: str
+) -> tuple[str, float]:
+    """For `pytest-benchmark compare`, which asks the top-level conftest.py alone: leave bytes unscaled.
+
+    Its tables scale by the smallest value, as if it were seconds; the smallest number of bytes is often 0.
+    Everything else is scaled as usual. Within pytest, where pytest-benchmark's own answer comes first, it is
+    never asked.
+    """
+    if not all(map(shows_bytes, benchmarks)):
+        # pytest-benchmark comes without types.
+        usual: Any = plugin.pytest_benchmark_scale_unit
+        prefix, scale = usual(config, unit, benchmarks, best, worst, sort)
+        return prefix, scale
+    if unit != "seconds":
+        return "", 1.0
+    # The title of a histogram is looked up there.
+    utils.TIME_UNITS.setdefault(UNIT, "bytes")
+    return UNIT, 1.0
