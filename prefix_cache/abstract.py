@@ -105,7 +105,9 @@ class PromptCache(ABC):
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        parameters = inspect.signature(model.forward).parameters
+        # An adapter library's wrapper hands on arguments that its own signature does not name.
+        unwrap: Any = getattr(model, "get_base_model", lambda: model)
+        parameters = inspect.signature(unwrap().forward).parameters
         # Code of a model that is not in transformers 5.24 may still have the name of before; both take the same object.
         self.kv_argument = "cache" if "cache" in parameters else "past_key_values"
         self.takes_positions = "position_ids" in parameters
@@ -225,6 +227,11 @@ class PromptCache(ABC):
         for name in ("inputs", "input_ids", "past_key_values", "cache"):
             if name in options:
                 raise OptionError(f"{name}: the prompt and its KV come from this cache; leave the option out")
+        if "adapter_names" in options:
+            raise OptionError(
+                "adapter_names: the KV would be stored under the adapters that are active now; call "
+                "model.set_adapter(name) before, and leave the option out"
+            )
         given = options.get("generation_config")
         config = given or getattr(self.model, "generation_config", None)
 

@@ -210,7 +210,8 @@ class BufferLayer(CacheLayerMixin):
             values = f"{value_states.dtype} values, but holds {all_values.dtype} ones"
             raise LayoutError(
                 f"layer {self._index} produced {keys if key_states.dtype != all_keys.dtype else values}; the "
-                "model was cast, or runs under autocast here and did not when the cache was made. Look up again."
+                "model was cast, or autocast was switched on or off, after the lookup. Look up again, within the same "
+                "`with torch.autocast(...)` as the model runs in."
             )
         if stop > all_keys.shape[2]:
             self._request().grow(stop)

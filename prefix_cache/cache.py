@@ -22,7 +22,16 @@ from prefix_cache.errors import (
     UnsupportedModelError,
 )
 from prefix_cache.fingerprint import ModelFingerprint
-from prefix_cache.layout import Layout, layout_of, probe, refuse_layers, refuse_own_positions, refuse_two_way
+from prefix_cache.layout import (
+    Layout,
+    layout_of,
+    probe,
+    refuse_adapters,
+    refuse_dynamic_quantisation,
+    refuse_layers,
+    refuse_own_positions,
+    refuse_two_way,
+)
 from prefix_cache.namespace import Label, Namespace, refuse_labels
 from prefix_cache.number import whole_number
 from prefix_cache.pool import BufferPool
@@ -45,6 +54,7 @@ class PrefixHit(Hit):
         self.namespace = namespace
         self.node: Node[KVRun] | None = None
         self.changes = -1
+        self.writes = 0  # of the buffer, when nothing had run yet
         self._cache = cache
 
     def store(self, token_ids: TokenIds | None = None) -> int:
@@ -75,8 +85,10 @@ class PrefixCache(PromptCache):
         self._in_use: set[KVBuffer] = set()
         self._count = Counters()
         self._fingerprint = ModelFingerprint(model)
-        self._model_name = self._fingerprint.current()
-        self._layout = self._probe()
+        self._generation = self._fingerprint.generation
+        # By state of the model; equal layouts are one object, so that states share idle buffers.
+        self._layouts: dict[str, Layout] = {}
+        self._state()
 
     # ---- the request path --------------------------------------------------------------------------------------
 
@@ -86,7 +98,8 @@ class PrefixCache(PromptCache):
                 "the model is in training mode, where dropout makes KV random; call model.eval() first"
             )
         with self._lock:
-            namespace = Namespace(self._current_model(), adapter, salt)
+            state = self._state()
+            namespace = Namespace(state, adapter, salt)
             match = self._tree.match(namespace, tokens)
             refuse_strange(tokens, self._vocab, match.length)  # what is stored already was looked at then
             # At least one token must run, or there are no logits. This is the only place that says so.
@@ -94,8 +107,9 @@ class PrefixCache(PromptCache):
             hit = PrefixHit(self, namespace, tokens)
             hit.matched, hit.length, hit.changes = match.length, length, self._tree.changes
             path = match.node.path()
-            buffer = self._pool.take(self._layout, path, length, len(tokens) + room)
+            buffer = self._pool.take(self._layouts[state], path, length, len(tokens) + room)
             copied = buffer.fill(path, length)
+            hit.writes = buffer.writes
             hit.kv = RequestCache(buffer, length)
             hit.suffix = self.suffix_of(tokens, length, self._device)
             # Nothing below can fail, so that no pin is left behind by a hit that nobody received.
@@ -107,7 +121,6 @@ class PrefixCache(PromptCache):
             count.requests += 1
             count.prompt_tokens += len(tokens)
             count.matched_tokens += match.length
-            count.reused_tokens += length
             count.visited_nodes += match.visited
             count.copied_bytes += copied
             count.recycled_hits += length > 0 and not copied
@@ -126,10 +139,10 @@ class PrefixCache(PromptCache):
                     "reused; store the ids of what the model has really run"
                 )
             # A change that this cheap look misses is noticed by the next lookup, which drops what is stored here.
-            if self.model.training or hit.namespace.model != self._model_name or self._fingerprint.written_to():
+            if self.model.training or not self._fingerprint.still(hit.namespace.model):
                 raise ModelChangedError(
-                    "the model's weights, adapter or mode changed between lookup and store; nothing was stored, "
-                    "because nobody knows which weights this KV belongs to. Look up again."
+                    "the model's weights, adapters, autocast or mode changed between lookup and store; nothing was "
+                    "stored, because it is not known which of them this KV was computed with. Look up again."
                 )
             buffer = hit.kv.held()
             if not hit.kv.holds(len(tokens)):
@@ -152,12 +165,15 @@ class PrefixCache(PromptCache):
             assert hit.node is not None
             self._tree.unpin(hit.node)
             hit.node = None
-            self._count.grown_bytes += hit.kv.grown_nbytes
+            count = self._count
+            count.grown_bytes += hit.kv.grown_nbytes
             buffer = hit.kv.release()
+            if buffer.compiled or hit.kv.grown_nbytes or buffer.writes != hit.writes:  # the model has run over it
+                count.reused_tokens += hit.length
             self._in_use.discard(buffer)
-            if hit.namespace.model != self._model_name:
-                self._drop_outdated()  # what this hit had pinned when the model changed
-            elif buffer.layout is self._layout:
+            if hit.namespace.model not in self._layouts:
+                self._drop_outdated()  # what this hit had pinned when the weights changed
+            else:
                 if hit.length:
                     self._make_idle_room(buffer.nbytes)
                 self._pool.give(buffer, self._idle_room())
@@ -175,10 +191,11 @@ class PrefixCache(PromptCache):
         refuse_labels(adapter, salt)
         tokens = as_tokens(token_ids, vocab_size=self._vocab_size)
         with self._lock:
-            namespace = Namespace(self._current_model(), adapter, salt)
-            tensors = _tensors_of(kv, len(tokens), self._layout)
+            state = self._state()
+            layout = self._layouts[state]
+            tensors = _tensors_of(kv, len(tokens), layout)
             node, stored_before = self._insert(
-                namespace, tokens, lambda start, stop: gather(self._layout, tensors, start, stop)
+                Namespace(state, adapter, salt), tokens, lambda start, stop: gather(layout, tensors, start, stop)
             )
             return len(tokens) - stored_before if node is not None else 0
 
@@ -213,8 +230,9 @@ class PrefixCache(PromptCache):
 
     @property
     def nbytes_per_token(self) -> int:
-        """KV bytes of one token: 2 x layers x KV heads x head dim x bytes per element."""
-        return self._layout.nbytes_per_token
+        """KV bytes of one token as the model is now: 2 x layers x KV heads x head dim x bytes per element."""
+        with self._lock:
+            return self._layouts[self._state()].nbytes_per_token
 
     def check(self) -> None:
         """See PromptCache.check. Compares what recycled buffers claim to hold with the stored KV, bit by bit."""
@@ -256,22 +274,27 @@ class PrefixCache(PromptCache):
 
     # ---- within (the lock is held) -----------------------------------------------------------------------------
 
-    def _current_model(self) -> str:
-        """Name of the model's present state; when it has changed, everything stored under the old one is dropped."""
-        name = self._fingerprint.current()
-        if name != self._model_name:
-            self._layout = self._probe()  # first: a model that cannot run yet must be probed again next time
-            self._model_name = name
+    def _state(self) -> str:
+        """Name of the model's present state. Everything stored under weights that have changed since is dropped."""
+        state = self._fingerprint.current()
+        if self._fingerprint.generation != self._generation:
+            self._generation = self._fingerprint.generation
+            self._layouts.clear()
             self._pool.clear()
             self._drop_outdated()
-        return name
+        if state not in self._layouts:  # a model that cannot run yet is probed again next time
+            layout = self._probe()
+            self._layouts[state] = next((each for each in self._layouts.values() if each == layout), layout)
+        return state
 
     def _drop_outdated(self) -> None:
-        dropped = self._tree.drop(keep=lambda namespace: namespace.model == self._model_name)
+        dropped = self._tree.drop(keep=lambda namespace: namespace.model in self._layouts)
         self._count.evicted_tokens += dropped
 
     def _probe(self) -> Layout:
         name = type(self.model).__name__
+        refuse_adapters(self.model)
+        refuse_dynamic_quantisation(self.model)
         refuse_layers(DynamicCache(config=self.model.config), name)
         # Both walk far for an attribute: too slow for every request.
         self._device = self.model.device
@@ -305,14 +328,14 @@ class PrefixCache(PromptCache):
         else:
             match = self._tree.match(namespace, tokens)
         missing = len(tokens) - match.length
-        needed = missing * self._layout.nbytes_per_token
+        needed = missing * self._layouts[namespace.model].nbytes_per_token
         self._tree.pin(match.node)  # making room must not evict what the new run hangs on
         try:
             fits = self._make_room(needed)
         finally:
             self._tree.unpin(match.node)
         if not fits and match.length:
-            fits = self._make_room_behind(match, needed, hit)
+            fits = self._make_room_behind(match, missing, needed, hit)
             match = self._tree.match(namespace, tokens)
         if not fits:
             self._count.refused_tokens += missing
@@ -322,10 +345,10 @@ class PrefixCache(PromptCache):
         self._note_peak(self._tree.transient_nbytes)
         return node, before
 
-    def _make_room_behind(self, match: Match[KVRun], needed: int, hit: PrefixHit | None) -> bool:
+    def _make_room_behind(self, match: Match[KVRun], missing: int, needed: int, hit: PrefixHit | None) -> bool:
         """Make room by giving up what the matched run holds beyond the match, which its pin has kept so far."""
         assert self._budget is not None
-        front_nbytes = match.length * self._layout.nbytes_per_token
+        front_nbytes = match.length * (needed // missing)
         if match.length == match.node.end or front_nbytes + needed > self._budget:
             return False
         front = self._tree.cut(match.node, match.length)

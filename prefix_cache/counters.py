@@ -12,8 +12,9 @@ class Counters:
     Tokens unless a name says otherwise; all but the *_live ones only ever grow.
 
     requests: lookups. prompt: tokens asked for. matched: longest stored prefixes (up to whole prompts).
-    reused: of these, handed over (at most prompt - 1 each). stored: newly stored. refused: not stored because no
-    eviction could have made room. evicted: dropped, by budget or by `clear`.
+    reused: of these, those that the model has run on (at most prompt - 1 each), counted when the block ends.
+    stored: newly stored. refused: not stored because no eviction could have made room. evicted: dropped, by budget, by
+    `clear` or because the weights changed.
     copied_bytes: copied out of storage into request buffers (0 for a hit on a recycled buffer).
     recycled_hits: hits that copied nothing. grown_bytes: copied because a request outgrew its buffer.
     stored_bytes_live, idle_bytes_live: storage of stored KV, and of idle request buffers kept for recycling; their

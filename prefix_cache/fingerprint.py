@@ -1,11 +1,18 @@
-"""Notices that a model is no longer the one whose KV was stored, at a cost that a hit can bear.
+"""Names the state that a model is in, so that KV is reused only in the state that computed it.
 
-Hashing the weights would take longer than the hit. What is watched instead, at every lookup:
+Hashing the weights would take longer than a hit. Every lookup looks at these instead:
+
+Weights. A change makes a new generation, and an earlier generation never returns:
 - which parameters, buffers and submodules there are (identity): swapped, added, removed;
 - their version counters and addresses: changed in place, cast, moved;
 - a few elements in the middle of each tensor, read through memory: writes that no version counter sees
-  (`param.data.add_(...)`, NumPy views), as an adapter merge or a weight reload makes them;
-- which adapters of an adapter library are active, and the attention implementation.
+  (`param.data.add_(...)`, NumPy views), as an adapter merge or a weight reload makes them.
+
+Modes. They can be switched back, and then the state is the earlier one again:
+- which adapters of an adapter library are active, disabled or merged, and their scaling;
+- the attention implementation;
+- autocast and its dtype.
+
 A write past the version counter that touches none of the sampled elements is not seen, nor are plain attributes of
 modules, patched methods and hooks: call `PrefixCache.clear()` after changing those. Tensors off the CPU are not
 sampled, because reading them would wait for the device. Tensors without a version counter (made in inference mode) are
@@ -29,25 +36,28 @@ _version = operator.attrgetter("_version")
 
 
 class ModelFingerprint:
-    """Names the present state of `model`; every noticed change gives a new name, and an old name never returns."""
+    """Names the states of `model`. Equal names: the same weights in the same modes.
+
+    generation: number of changes to the weights that were noticed.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         self._name = f"{type(model).__name__}#{next(_models)}"
-        self._generation = 0
+        self.generation = 0
         self._config = vars(getattr(model, "config", self))  # its properties are slow, and read for every request
         self._watch()
 
     def current(self) -> str:
-        """Name of the model's state now. Constant while nothing changes."""
+        """Name of the model's state now, in this thread."""
         if not self._unchanged():
-            self._generation += 1
+            self.generation += 1
             self._watch()
-        return f"{self._name}.{self._generation}"
+        return self._state()
 
-    def written_to(self) -> bool:
-        """Whether a watched tensor was changed in place since `current` last looked: a cheap part of what it sees."""
-        return self._read_versions() != self._versions
+    def still(self, state: str) -> bool:
+        """Whether the model is in `state`, as far as a cheap look tells: version counters and modes."""
+        return self._read_versions() == self._versions and self._state() == state
 
     # ---- within ------------------------------------------------------------------------------------------------
 
@@ -71,7 +81,8 @@ class ModelFingerprint:
             if any(mark in vars(module) for mark in _ADAPTER_LAYER)
             for name in _ADAPTER_STATE
         ]
-        self._modes = self._read_modes()
+        self._device_type = tensors[0].device.type if tensors else "cpu"
+        self._modes: dict[tuple[Any, ...], int] = {}
 
     def _unchanged(self) -> bool:
         # Each line is one pass in C over all members; together they cost a lookup some tens of microseconds.
@@ -80,7 +91,6 @@ class ModelFingerprint:
             and self._read_versions() == self._versions
             and self._read_addresses() == self._addresses
             and self._read_samples() == self._sampled
-            and self._read_modes() == self._modes
             and all(_content(tensor) == content for tensor, content in self._hashed)
         )
 
@@ -101,9 +111,14 @@ class ModelFingerprint:
     def _read_samples(self) -> bytes:
         return b"".join(self._views)
 
-    def _read_modes(self) -> tuple[Any, ...]:
-        adapters = [repr(state.get(name)) for state, name in self._adapters]
-        return (self._config.get("_attn_implementation_internal"), *adapters)
+    def _state(self) -> str:
+        found = [state.get(name) for state, name in self._adapters]
+        # One active adapter may be a name, or a list of one name, by how it was set.
+        adapters = [repr([each] if isinstance(each, str) else each) for each in found]
+        device = self._device_type
+        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        modes = (self._config.get("_attn_implementation_internal"), autocast, *adapters)
+        return f"{self._name}.{self.generation}.{self._modes.setdefault(modes, len(self._modes))}"
 
 
 def _sample(tensor: torch.Tensor) -> memoryview | None:

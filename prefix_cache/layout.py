@@ -7,10 +7,10 @@ several devices, or values of another width than the keys, need more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
@@ -87,6 +87,38 @@ def layout_of(tensors: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Layout:
 # A sliding-window layer forgets what has left the window; here it is replaced by a layer that keeps every position,
 # and the model's own mask does the sliding. No other kind of layer may be replaced.
 _KEEPS_ALL_POSITIONS = (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+def refuse_adapters(model: torch.nn.Module) -> None:
+    """Raise UnsupportedModelError where an active PEFT adapter makes KV depend on more than the tokens before it."""
+    configs: Mapping[str, Any] = getattr(model, "peft_config", None) or {}
+    if not configs:
+        return
+    active: Any = getattr(model, "active_adapters", configs)
+    # In a model that is no PeftModel it is a method of transformers, which asks for a version of PEFT: take all there are.
+    for name in configs if callable(active) else active:
+        config = configs.get(name)
+        if getattr(config, "is_prompt_learning", False):
+            kind = f"{type(config).__name__} puts virtual tokens before the prompt, which no token id stands for"
+        elif getattr(config, "alora_invocation_tokens", None):
+            kind = "an activated LoRA (aLoRA) begins in the middle of the prompt, wherever its invocation tokens stand"
+        else:
+            continue
+        raise UnsupportedModelError(
+            f"adapter {name!r}: {kind}, so that equal token ids may have different KV. Use an adapter that changes the "
+            "weights alone (LoRA), or serve this one through NullPrefixCache."
+        )
+
+
+def refuse_dynamic_quantisation(model: torch.nn.Module) -> None:
+    """Raise UnsupportedModelError where a layer scales its input by all tokens of a forward pass."""
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("torch.ao.nn.quantized.dynamic"):
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: {name} is quantised dynamically (torch.ao.quantization.quantize_dynamic): it "
+                "scales its input by the largest value of all tokens in a forward pass, so that the KV of a prefix "
+                "depends on the tokens after it. Quantise the weights alone, or serve it through NullPrefixCache."
+            )
 
 
 def refuse_layers(cache: Cache, model_name: str) -> None:

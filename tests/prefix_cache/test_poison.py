@@ -15,13 +15,13 @@ LAYERS = 2
 def stored_rows(cache: PrefixCache, layer: int, part: str) -> torch.Tensor:
     """[heads, run, head dim] of one layer's keys or values in the only node."""
     (node,) = cache._tree.nodes()
-    slot = getattr(cache._layout, part)[layer]
+    slot = getattr(next(iter(cache._layouts.values())), part)[layer]
     return node.stored().slabs[slot.slab][slot.row]
 
 
 def idle_rows(cache: PrefixCache, layer: int, part: str) -> torch.Tensor:
     (buffer,) = cache._pool.idle()
-    slot = getattr(cache._layout, part)[layer]
+    slot = getattr(next(iter(cache._layouts.values())), part)[layer]
     return buffer.slabs[slot.slab][slot.row]
 
 
