@@ -9,18 +9,33 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache
+from transformers.utils.generic import ModelOutput
 
 from prefix_cache.counters import Counters
 from prefix_cache.errors import BatchError, KeyLengthError, OptionError
 from prefix_cache.mode import ordinary_tensors
 from prefix_cache.namespace import Label, refuse_labels
 from prefix_cache.number import whole_number
+from prefix_cache.positions import Positions
 from prefix_cache.prompt import TokenIds, row_of
 from prefix_cache.tokens import TokenArray
 
-_RUN_THE_PROMPT_AGAIN = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit")
+_ASSISTED = "assisted decoding runs the whole prompt over KV that holds its beginning already, and answers wrongly"
+_CHANGES_THE_PROMPT = {
+    "assistant_model": _ASSISTED,
+    "prompt_lookup_num_tokens": _ASSISTED,
+    "assistant_early_exit": _ASSISTED,
+    # "hybrid" stands in the configs of models with sliding windows, and transformers ignores it.
+    "cache_implementation": "the KV lies in this cache",
+    "custom_generate": "it may run the prompt in a way of its own",
+    "token_healing": "it changes the prompt after the lookup",
+}
+_OF_THE_PROMPT = ("inputs", "input_ids", "inputs_embeds", "past_key_values", "cache")
+# What the model may be handed besides the prompt, since no KV depends on it.
+_HANDED_ON = {"use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "tokenizer"}
+_OF_GENERATE = {*inspect.signature(GenerationMixin.generate).parameters, *vars(GenerationConfig())} - {"self", "kwargs"}
 
 
 @dataclass(frozen=True)
@@ -40,12 +55,17 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Generation:
-    """sequences: [1, prompt + new], as `model.generate` returns them. stored: newly stored tokens, of both parts."""
+    """sequences: [1, prompt + new], as `model.generate` returns them. stored: newly stored tokens, of both parts.
+
+    output: what `model.generate` returned where return_dict_in_generate=True asked for scores, logits and so on, else
+    None. Hidden states and attentions of the prompt are those of its computed tokens.
+    """
 
     sequences: torch.Tensor
     prompt_tokens: int
     reused_tokens: int
     stored_tokens: int
+    output: ModelOutput | None = None
 
 
 class Hit(ABC):
@@ -113,6 +133,7 @@ class PromptCache(ABC):
         self.takes_positions = "position_ids" in parameters
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._text_config = model.config.get_text_config()
+        self.positions = Positions(model)
 
     # ---- the contract ------------------------------------------------------------------------------------------
 
@@ -154,8 +175,9 @@ class PromptCache(ABC):
     ) -> Lookup:
         """Longest stored prefix of a prompt, ready to be continued.
 
-        token_ids: [n] or [1, n]. adapter, salt: further parts of the key. room: tokens to come after the prompt, so
-        that the request's KV need not grow. Raises PromptError, BatchError, PaddingError, ValueError, TypeError.
+        token_ids: [n] or [1, n], or what a tokenizer returns. adapter, salt: further parts of the key. room: tokens to
+        come after the prompt, so that the request's KV need not grow. Raises PromptError, BatchError, PaddingError,
+        PositionsError, ValueError, TypeError.
 
             with cache.lookup(ids) as hit:
                 out = model(hit.suffix, cache=hit.kv, use_cache=True)
@@ -191,7 +213,6 @@ class PromptCache(ABC):
         self,
         token_ids: TokenIds,
         *,
-        max_new_tokens: int,
         adapter: Label = None,
         salt: Label = None,
         attention_mask: torch.Tensor | None = None,
@@ -199,32 +220,53 @@ class PromptCache(ABC):
     ) -> Generation:
         """`model.generate` through the cache. Prompt and answer are stored, so that the next turn of a chat hits.
 
-        options: further arguments of `model.generate`, e.g. do_sample=False. Raises what `lookup` raises,
-        BatchError for options that make several sequences of one, and OptionError for those that run the prompt again.
+        options: arguments of `model.generate`, e.g. max_new_tokens=64, do_sample=False, generation_config, streamer,
+        stopping_criteria. As there, what is not given comes from the model's own generation config. Raises what
+        `lookup` raises, BatchError for options that make several sequences of one, OptionError for those under which KV
+        would be computed twice or would depend on more than token ids, and PositionsError where the answer might not
+        fit.
         """
         self._refuse_options(options)
         options.setdefault("use_cache", True)  # many a model was trained, and saved, with it switched off
-        whole_number("max_new_tokens", max_new_tokens, 1, "give the number of tokens to generate, 1 or more")
-        with self.lookup(
-            token_ids, adapter=adapter, salt=salt, room=max_new_tokens, attention_mask=attention_mask
-        ) as hit:
-            prompt = self.suffix_of(hit.prompt, 0, hit.suffix.device)
+        if options.get("max_new_tokens") is not None:
+            advice = "give the number of tokens to generate, 1 or more"
+            options["max_new_tokens"] = whole_number("max_new_tokens", options["max_new_tokens"], 1, advice)
+        tokens = row_of(token_ids, attention_mask)
+        new = self._new_tokens(options, len(tokens))
+        with self.lookup(tokens, adapter=adapter, salt=salt, room=new) as hit:
+            self.positions.require(len(tokens), new)
+            prompt = self.suffix_of(tokens, 0, hit.suffix.device)
             generate: Any = self.model.generate
             output = generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                max_new_tokens=max_new_tokens,
-                **{self.kv_argument: hit.kv},
-                **options,
+                inputs=prompt, attention_mask=torch.ones_like(prompt), **{self.kv_argument: hit.kv}, **options
             )
             sequences: torch.Tensor = output if isinstance(output, torch.Tensor) else output.sequences
             # The last token was chosen but never run, so it has no KV yet.
             stored = hit.store(sequences[0, : hit.kv.get_seq_length()])
-            return Generation(sequences, len(hit.prompt), hit.length, stored)
+            told = None if output is sequences else output
+            return Generation(sequences, len(tokens), hit.length, stored, told)
+
+    def _asked(self, options: dict[str, Any], name: str) -> Any:
+        """An option as `model.generate` takes it: from the call, the config that is handed over, or the model's own."""
+        for source in (options.get("generation_config"), getattr(self.model, "generation_config", None)):
+            if options.get(name) is None and getattr(source, name, None) is not None:
+                return getattr(source, name)
+        return options.get(name)
+
+    def _new_tokens(self, options: dict[str, Any], prompt: int) -> int:
+        """The most tokens that `model.generate` adds to a prompt of so many."""
+        new, length = (self._asked(options, name) for name in ("max_new_tokens", "max_length"))
+        if new is not None:
+            return int(new)
+        if length is not None:
+            return max(int(length) - prompt, 0)  # nothing left: transformers says so
+        default: int = GenerationConfig()._get_default_generation_params()["max_length"]
+        most = getattr(self._text_config, "max_position_embeddings", None)
+        return default if most is None else max(min(default, most - prompt), 0)
 
     def _refuse_options(self, options: dict[str, Any]) -> None:
         """Before anything is run, and wherever the option is hidden: in the call, its config, or the model's own."""
-        for name in ("inputs", "input_ids", "past_key_values", "cache"):
+        for name in _OF_THE_PROMPT:
             if name in options:
                 raise OptionError(f"{name}: the prompt and its KV come from this cache; leave the option out")
         if "adapter_names" in options:
@@ -232,23 +274,20 @@ class PromptCache(ABC):
                 "adapter_names: the KV would be stored under the adapters that are active now; call "
                 "model.set_adapter(name) before, and leave the option out"
             )
+        if strange := sorted(options.keys() - _OF_GENERATE - _HANDED_ON):
+            raise OptionError(
+                f"{strange[0]}: model.generate would hand it to the model, and stored KV is keyed by token ids alone; "
+                "leave it out, or call model.generate without this cache"
+            )
         given = options.get("generation_config")
-        config = given or getattr(self.model, "generation_config", None)
-
-        def asked(name: str) -> Any:
-            return options[name] if name in options else getattr(config, name, None)
-
         if options.get("use_cache", getattr(given, "use_cache", None)) is False:
             raise OptionError("use_cache=False: without KV there is nothing to reuse; leave the option out")
-        for name in _RUN_THE_PROMPT_AGAIN:
-            if asked(name) is not None:
-                raise OptionError(
-                    f"{name}: transformers' assisted decoding runs the whole prompt over KV that holds its beginning "
-                    "already, and answers wrongly; leave the option out, or call model.generate without this cache"
-                )
+        for name, why in _CHANGES_THE_PROMPT.items():
+            if (found := self._asked(options, name)) and not (name == "cache_implementation" and found == "hybrid"):
+                raise OptionError(f"{name}: {why}; leave the option out, or call model.generate without this cache")
         for name in ("num_beams", "num_return_sequences"):
-            if (asked(name) or 1) != 1:
-                raise BatchError(f"{name}={asked(name)}: a prefix cache serves one sequence at a time; use {name}=1")
+            if (found := self._asked(options, name) or 1) != 1:
+                raise BatchError(f"{name}={found}: a prefix cache serves one sequence at a time; use {name}=1")
 
     def suffix_of(self, tokens: TokenArray, length: int, device: torch.device) -> torch.Tensor:
         """[1, n - length], in memory of its own: who writes to it does not change the key."""

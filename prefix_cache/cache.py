@@ -35,6 +35,7 @@ from prefix_cache.layout import (
 from prefix_cache.namespace import Label, Namespace, refuse_labels
 from prefix_cache.number import whole_number
 from prefix_cache.pool import BufferPool
+from prefix_cache.positions import learned_positions
 from prefix_cache.prompt import TokenIds, as_tokens, refuse_strange
 from prefix_cache.run import KVRun, copy_of, gather
 from prefix_cache.tokens import TokenArray
@@ -99,6 +100,7 @@ class PrefixCache(PromptCache):
             )
         with self._lock:
             state = self._state()
+            self.positions.require(len(tokens))
             namespace = Namespace(state, adapter, salt)
             match = self._tree.match(namespace, tokens)
             refuse_strange(tokens, self._vocab, match.length)  # what is stored already was looked at then
@@ -300,6 +302,7 @@ class PrefixCache(PromptCache):
         self._device = self.model.device
         self._vocab = self._vocab_size
         cache, other = self._kv_of([0, 0]), self._kv_of([0, 1])
+        self.positions.learned = learned_positions(self.model, lambda: self._kv_of([0, 0]))
         layout = probe(cache, name)
         refuse_two_way(cache, other, name)
         if self.takes_positions:

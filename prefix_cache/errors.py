@@ -23,6 +23,10 @@ class PaddingError(PrefixCacheError, ValueError):
     """The attention mask hides tokens (positions would differ from those of the stored KV) or is of another prompt."""
 
 
+class PositionsError(PrefixCacheError, ValueError):
+    """Prompt and answer need more positions than the model has."""
+
+
 class UnsupportedModelError(PrefixCacheError, TypeError):
     """The model keeps state that cannot be cut at an arbitrary length."""
 

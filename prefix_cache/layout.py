@@ -95,7 +95,7 @@ def refuse_adapters(model: torch.nn.Module) -> None:
     if not configs:
         return
     active: Any = getattr(model, "active_adapters", configs)
-    # In a model that is no PeftModel it is a method of transformers, which asks for a version of PEFT: take all there are.
+    # In a model that is no PeftModel it is a method of transformers, which wants a certain PEFT: take all there are.
     for name in configs if callable(active) else active:
         config = configs.get(name)
         if getattr(config, "is_prompt_learning", False):

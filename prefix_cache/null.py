@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from prefix_cache.abstract import Hit, PromptCache
 from prefix_cache.counters import Counters
 from prefix_cache.namespace import Label
+from prefix_cache.positions import learned_positions
 from prefix_cache.prompt import TokenIds, refuse_strange
 from prefix_cache.tokens import TokenArray
 
@@ -31,9 +33,13 @@ class NullPrefixCache(PromptCache):
         super().__init__(model)
         self._requests = 0
         self._prompt_tokens = 0
+        two = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+        with torch.no_grad():
+            self.positions.learned = learned_positions(model, lambda: model(two))
 
     def _lookup(self, tokens: TokenArray, adapter: Label, salt: Label, room: int) -> Hit:
         del adapter, salt, room
+        self.positions.require(len(tokens))
         refuse_strange(tokens, self._vocab_size)
         self._requests += 1
         self._prompt_tokens += len(tokens)

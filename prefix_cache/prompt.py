@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from prefix_cache.tokens import TokenArray
 
 _NO_TOKEN = 1 << 63  # beyond int64
 
-TokenIds = Sequence[int] | npt.NDArray[np.integer] | torch.Tensor
+TokenIds = Sequence[int] | npt.NDArray[np.integer] | torch.Tensor | Mapping[str, Any]
 
 
 def as_tokens(
@@ -28,9 +29,12 @@ def as_tokens(
 def row_of(ids: TokenIds, attention_mask: torch.Tensor | None = None) -> TokenArray:
     """Own, read-only copy of `ids` as int64 [n], n >= 1. What the numbers are is left to `refuse_strange`.
 
-    ids: [n], or [batch, n] where all rows are equal (they share one computation).
+    ids: [n], or [batch, n] where all rows are equal (they share one computation); or what a tokenizer returns, a
+    mapping with "input_ids" and perhaps "attention_mask".
     Raises PromptError, BatchError, PaddingError.
     """
+    if isinstance(ids, Mapping):
+        ids, attention_mask = _unpacked(ids, attention_mask)
     if attention_mask is not None:
         attention_mask = torch.as_tensor(attention_mask)
         if not bool(attention_mask.bool().all()):
@@ -62,6 +66,17 @@ def row_of(ids: TokenIds, attention_mask: torch.Tensor | None = None) -> TokenAr
             "mask that belongs to this prompt, or none"
         )
     return tokens
+
+
+def _unpacked(encoded: Mapping[str, Any], attention_mask: torch.Tensor | None) -> tuple[Any, Any]:
+    if "input_ids" not in encoded:
+        raise PromptError(f"the mapping has no 'input_ids', but {sorted(encoded)}; pass what a tokenizer returns")
+    if strange := sorted(encoded.keys() - {"input_ids", "attention_mask"}):
+        raise PromptError(
+            f"the mapping has {strange[0]!r} besides token ids, and stored KV is keyed by token ids alone; leave it "
+            "out (tokenizer(..., return_token_type_ids=False))"
+        )
+    return encoded["input_ids"], encoded.get("attention_mask") if attention_mask is None else attention_mask
 
 
 def _single_row(array: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:

@@ -70,19 +70,6 @@ def test_the_second_turn_of_a_chat_hits_the_answer_of_the_first(llama, tokens) -
     cache.check()
 
 
-# transformers #18104, #22707, unsloth #3699: positions after a hit. A learned-position model runs out of them.
-def test_a_prompt_too_long_for_the_model_fails_without_harm(zoo, tokens, pins) -> None:
-    model = zoo.fresh("gpt2", n_positions=24)
-    cache = PrefixCache(model)
-    cache.prefill(tokens(6, 20))
-    before = cache.counters().tokens_live
-    with pytest.raises((IndexError, RuntimeError)):
-        cache.prefill(tokens(6, 30))
-    assert (cache.counters().tokens_live, pins(cache), cache.counters().in_use_bytes_live) == (before, 0, 0)
-    cache.check()
-    assert cache.prefill(tokens(6, 24)).reused_tokens == 20
-
-
 def test_random_tokens_of_the_whole_vocabulary(llama, cold) -> None:
     cache = PrefixCache(llama)
     prompt = [96, 0, 96, 0, 0, 96]

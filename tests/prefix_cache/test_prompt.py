@@ -71,7 +71,8 @@ NO_PROMPT = {
     "ragged": ([[1, 2], [3]], "ragged"),
     "scalar": (torch.tensor(3), "shape"),
     "cube": (torch.zeros((1, 1, 3), dtype=torch.long), "shape"),
-    "dictionary": ({"input_ids": [1]}, "integers"),
+    "mapping without ids": ({"ids": [1]}, "no 'input_ids', but .'ids'."),
+    "mapping with more": ({"input_ids": [1], "token_type_ids": [0]}, "has 'token_type_ids' besides token ids"),
 }
 
 
@@ -130,7 +131,7 @@ def test_refusals_change_nothing(llama, kind: type) -> None:
     for room, error in ((1.0, TypeError), (True, TypeError), ("4", TypeError), (np.int64(-1), ValueError)):
         with pytest.raises(error, match=r"room=.*0 or more"), cache.lookup([1], room=room):
             pass
-    for new, error in ((-1, ValueError), (0, ValueError), (1.5, TypeError), (None, TypeError), (True, TypeError)):
+    for new, error in ((-1, ValueError), (0, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match=rf"max_new_tokens={new}.*1 or more"):
             cache.generate([1], max_new_tokens=new)
     for name in ("salt", "adapter"):
