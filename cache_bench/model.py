@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GPT2Config,
@@ -87,10 +88,24 @@ _SEEDED: dict[str, Callable[[], PreTrainedModel]] = {
 }
 
 
-def require(name: str) -> None:
-    """Raise ModelUnavailable before any worker is started, where `name` is certain to be unloadable."""
+def require(name: str, positions: int = 0) -> None:
+    """Raise ModelUnavailable before any worker is started, where `name` is certain not to serve.
+
+    positions: how many tokens the longest request has.
+    """
     if name == SMOLLM2:
         _smollm2_file()
+    elif name not in _SEEDED:
+        try:
+            config = AutoConfig.from_pretrained(name).get_text_config()
+        except (OSError, ValueError):
+            return  # a worker says why
+        limit = getattr(config, "max_position_embeddings", None)
+        if limit is not None and limit < positions and not getattr(config, "rope_parameters", None):
+            raise ModelUnavailable(
+                f"model {name!r} has {limit} positions, but the longest request here has {positions} tokens: give a model "
+                "with more positions (--model NAME)"
+            )
 
 
 @functools.lru_cache(maxsize=4)

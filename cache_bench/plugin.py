@@ -39,12 +39,12 @@ def pytest_configure() -> None:
 
 
 def profile(config: pytest.Config) -> Profile:
-    """Return what this run measures. Raises pytest.UsageError where a model is certain to be missing."""
+    """Return what this run measures. Raises pytest.UsageError where a model is missing or too short."""
     if _PROFILE not in config.stash:
         chosen = profile_of(config.getoption("--profile"), tuple(config.getoption("--model")))
         for model in chosen.models:
             try:
-                require(model)
+                require(model, chosen.longest)
             except ModelUnavailable as error:
                 raise pytest.UsageError(str(error)) from error
         config.stash[_PROFILE] = chosen

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cache_bench.model import SMOLLM2
 from cache_bench.scenarios.lookup import Lookup
 from cache_bench.scenarios.memory import PrefixMemory, SharedMemory
-from cache_bench.scenarios.tpot import DecodeCost, Tpot
+from cache_bench.scenarios.tpot import NEW_TOKENS, DecodeCost, Tpot
 from cache_bench.scenarios.ttft import FirstHit, HitCost, Ttft
 from perf_gate import Scenario
 
@@ -39,6 +39,12 @@ class Profile:
         """Every model of the profile."""
         return (*self.timed, *self.sparsely, *self.counted)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, its answer included."""
+        ttft = max(self.prefixes) + max(self.suffixes)
+        return max(ttft, *(scenario.context + NEW_TOKENS for scenario in self.tpot()))
+
     def ttft(self) -> Iterable[Scenario]:
         """Time to first token."""
         for model, prefix, suffix in itertools.product(self.models, self.prefixes, self.suffixes):
@@ -50,7 +56,7 @@ class Profile:
         for model, (prefix, suffix) in itertools.product((*self.timed, *self.sparsely), self.first):
             yield FirstHit(model, prefix, suffix)
 
-    def tpot(self) -> Iterable[Scenario]:
+    def tpot(self) -> Iterable[DecodeCost]:
         """Time per output token."""
         for model in self.models:
             # Learned positions end at 1024; real text is a little over 700 tokens long.

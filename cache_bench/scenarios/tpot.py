@@ -20,7 +20,7 @@ from perf_gate import Better, Comparable, Exact, InvalidPremise, Metric, Sampled
 _SUFFIX = 8
 # Timed. A token takes 3 ms, and what disturbs a machine lasts longer than a few of them; a visit pays for its prefill
 # anyway.
-_NEW_TOKENS = 16
+NEW_TOKENS = 16
 
 
 COUNTS: tuple[Metric, ...] = (
@@ -129,8 +129,8 @@ class TpotBench:
         return np.concatenate([self.prefix_ids, self.prompts.fresh(_SUFFIX)])
 
     def _ask(self, prompt: Tokens, arm: str) -> Completion:
-        completion = self.engine.complete(prompt, new_tokens=_NEW_TOKENS, reuse=arm == "warm")
+        completion = self.engine.complete(prompt, new_tokens=NEW_TOKENS, reuse=arm == "warm")
         require_reused(arm, completion, self.stored if arm == "warm" else 0, len(prompt))
-        if len(completion.tokens) != _NEW_TOKENS:
-            raise InvalidPremise(f"{arm} gave {len(completion.tokens)} of {_NEW_TOKENS} tokens")
+        if len(completion.tokens) != NEW_TOKENS:
+            raise InvalidPremise(f"{arm} gave {len(completion.tokens)} of {NEW_TOKENS} tokens")
         return completion

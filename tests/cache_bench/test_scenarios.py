@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from transformers import GPT2Config, LlamaConfig
 
 from cache_bench.engine import Completion
 from cache_bench.model import SMOLLM2, ModelUnavailable, kv_bytes_per_token, load, require
@@ -143,3 +144,15 @@ def test_a_match_among_many_walks_along_as_many_nodes_as_one_alone() -> None:
     assert len({match.visited for match in found.values()}) == 1
     assert len(asked) == 201  # every prompt has a token that is not stored
     scenario.close()
+
+
+def test_a_model_that_is_too_short_is_named_before_anything_is_measured(tmp_path):
+    GPT2Config(n_positions=512).save_pretrained(tmp_path)
+    profile = profile_of("quick", (str(tmp_path),))
+    assert profile.longest == 1016
+    with pytest.raises(ModelUnavailable, match=r"has 512 positions, but the longest request here has 1016 tokens"):
+        require(str(tmp_path), profile.longest)
+    GPT2Config(n_positions=1024).save_pretrained(tmp_path)
+    require(str(tmp_path), profile.longest)
+    LlamaConfig(max_position_embeddings=512).save_pretrained(tmp_path)  # computes its positions
+    require(str(tmp_path), profile.longest)
