@@ -103,8 +103,8 @@ def require(name: str, positions: int = 0) -> None:
         limit = getattr(config, "max_position_embeddings", None)
         if limit is not None and limit < positions and not getattr(config, "rope_parameters", None):
             raise ModelUnavailable(
-                f"model {name!r} has {limit} positions, but the longest request here has {positions} tokens: give a model "
-                "with more positions (--model NAME)"
+                f"model {name!r} has {limit} positions, but the longest request here has {positions} tokens: give a "
+                "model with more positions (--model NAME)"
             )
 
 
