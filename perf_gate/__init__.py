@@ -1,4 +1,4 @@
-"""The instrument: measures scenarios in fresh processes and judges them against a reference."""
+"""A pytest plugin that measures scenarios in fresh processes and compares them with a baseline."""
 
 from perf_gate.measurement import Measurement
 from perf_gate.metric import Better, Comparable, Exact, Metric, Sampled

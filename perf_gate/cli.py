@@ -28,16 +28,16 @@ VERBS: tuple[Callable[[Any], None], ...] = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends a wrong call with pytest's exit code for it, so that one table of codes describes both."""
+    """Ends with pytest's exit code after a usage error, so that one table of codes describes both."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        """Say what was wrong and leave."""
+        """Print the usage and the error, and exit."""
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, one verb per entry of VERBS; each names the function that runs it as `run`."""
+    """Return the parser, with one subcommand per entry of VERBS; each stores its function as `run`."""
     top = Parser(prog="perf-gate", description="Judge and read records of the performance gate.")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     for add in VERBS:
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def cut(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Part `calibrate ... -- COMMAND` and `bisect ... -- ARGUMENTS` at the first "--"; other verbs keep theirs."""
+    """Split `calibrate ... -- COMMAND` and `bisect ... -- ARGUMENTS` at the first "--"; no other subcommand."""
     given = list(arguments)
     if given[:1] not in (["calibrate"], ["bisect"]) or "--" not in given:
         return given, ()
@@ -55,9 +55,9 @@ def cut(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns its exit status: 0 pass, 1 regressed, 10 cannot judge; a wrong call leaves with 4.
+    """Run one subcommand. Returns its exit status: 0 pass, 1 regressed, 10 cannot judge; a usage error exits with 4.
 
-    A record that cannot be read is one sentence on stderr and 10, as in pytest.
+    If a record cannot be read, the reason is printed on stderr and the status is 10, as in pytest.
     """
     given = sys.argv[1:] if arguments is None else arguments
     own, command = cut(given)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser().parse_args(own)
     except SystemExit as end:
         if end.code == USAGE and own[:1] == ["report"]:
-            report.abandoned(own[1:])
+            report.mark_page_unfinished(own[1:])
         raise
     options.command, options.line = command, ["perf-gate", *given]
     run: Callable[[argparse.Namespace], int] = options.run
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader has seen enough (| head); the interpreter must not complain of it when it flushes at its end.
+        # The reader has gone away (| head). Without this the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.CANNOT_JUDGE)
     except RecordError as error:

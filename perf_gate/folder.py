@@ -1,4 +1,4 @@
-"""A temporary folder that goes away with its process, or with the next one's start where that was killed."""
+"""A temporary folder that is removed with its process, or by the next process if that was killed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from types import TracebackType
 
 BASE, LOGS = "perf-gate-base-", "perf-gate-logs-"
 LOCK = ".lock"
-# A folder without a lock is one whose process died between two lines, or is just there.
+# A folder without a lock: its process has just created it, or died before it could lock it.
 PATIENCE_SECONDS = 3600.0
 
 
 class TemporaryFolder:
-    """A context manager: `path` exists inside it. Its process holds a lock in it for as long as it lives."""
+    """A context manager: `path` exists inside it. The process holds a lock in it as long as it lives."""
 
     def __init__(self, parent: Path | None = None, prefix: str = BASE) -> None:
-        """Nothing is created yet. parent: where (default: the system's folder for such). prefix: BASE or LOGS."""
+        """Create nothing yet. parent: where (default: the system's temporary folder). prefix: BASE or LOGS."""
         self._parent = parent or Path(tempfile.gettempdir())
         self._prefix = prefix
         self.path = Path()
         self._lock = -1
 
     def __enter__(self) -> TemporaryFolder:
-        """Remove what killed processes left behind, and create the folder."""
+        """Remove the folders of processes that were killed, and create this one."""
         prune(self._parent)
         self.path = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._parent))
-        # Locked before it has its name: there is no moment at which another process could take it for abandoned.
+        # Locked before it has its name, so that another process never sees an unlocked one and removes the folder.
         draft = self.path / f"{LOCK}.draft"
         self._lock = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -40,7 +40,7 @@ class TemporaryFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the folder, whatever happened."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

@@ -1,4 +1,4 @@
-"""What a run has seen of one scenario: the currency between measuring, recording and judging."""
+"""The samples of one scenario, as measuring, recording and judging hand them to each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Measurement:
         belongs to the same worker.
     fingerprint: digest of what was asked (class, fields); two measurements compare only where it is equal.
     machine: class of the machine that it was measured on. record: name of the record that it was read from, if any.
-    crew: name of the worker behind the i-th tuple, the same in every scenario that it visited; empty: "0", "1", ...
-    invalid: why nothing may be concluded (broken premise, dead worker, varying exact metric), or None.
+    worker_names: name of the worker behind the i-th tuple, the same in every scenario that it timed; empty: "0", "1"...
+    invalid: why nothing may be concluded (a premise did not hold, a worker died, a count varied), or None.
     """
 
     scenario: str

@@ -1,4 +1,4 @@
-"""What is measured: a named number with a unit, a direction and a class, and how far its reference travels."""
+"""Metrics: named numbers with a unit and a direction, and what their baselines are comparable with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Better(StrEnum):
 
 
 class Comparable(StrEnum):
-    """How far a reference value remains comparable."""
+    """Between which runs the values of a metric are comparable."""
 
     ANYWHERE = "anywhere"
     SOFTWARE = "same software"
@@ -41,13 +41,13 @@ class Sampled:
     Its value is `seconds(numerator)`, or `seconds(numerator) / seconds(denominator)` where a denominator is given;
     both are names of arms.
 
-    allowance: relative change for the worse that is nobody's business (0.01 = 1 %); an alarm needs the interval to
-        lie clear of it.
-    resolution: relative change for the worse that a run must be able to rule out before it may say `pass`.
-    floor: absolute change, in `unit`, below which nothing is an alarm.
-    elsewhere: the allowance to use where the reference comes from another machine class; None: not comparable there.
-    beside: the allowance to use against a base that is measured in the same run; None: a share of `allowance`, see
-        perf_gate.judging.policy.Policy.paired_share.
+    threshold: largest relative change for the worse that is accepted (0.01 = 1 %). The metric is `regressed` if the
+        whole interval lies above it.
+    resolution: relative change for the worse that a run must rule out before it says `pass`.
+    absolute_threshold: absolute change, in `unit`, that is accepted whatever it is as a share.
+    other_machine_threshold: threshold against a record of another machine class; None: not comparable there.
+    paired_threshold: threshold against a base that is measured in the same run; None: a share of `threshold`, see
+        perf_gate.judging.policy.Policy.paired_threshold_share.
     """
 
     name: str

@@ -21,7 +21,7 @@ from perf_gate.session import hookspec
 from perf_gate.session.byte_tables import ByteTables
 from perf_gate.session.gate_plugin import GatePlugin
 from perf_gate.session.options import add_options
-from perf_gate.session.output import OUTPUT_OPTIONS, abandon, named, outputs
+from perf_gate.session.output import OUTPUT_OPTIONS, mark_unfinished, named, outputs
 from perf_gate.session.scenario_collector import ScenarioCollector
 from perf_gate.session.settings import settings
 
@@ -36,30 +36,30 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Add options and ini values."""
     config = pluginmanager.get_plugin("pytestconfig")
     assert isinstance(config, pytest.Config)
-    config.add_cleanup(partial(_abandon, config))
+    config.add_cleanup(partial(_mark_unfinished, config))
     if pluginmanager.is_blocked("benchmark"):
         raise pytest.UsageError(NEEDS)
     add_options(parser)
 
 
-def _abandon(config: pytest.Config) -> None:
-    """After a call that was too wrong to begin: see to it that nothing is taken for what it has come to."""
+def _mark_unfinished(config: pytest.Config) -> None:
+    """After a usage error, remove what an earlier run has written, so that it is not taken for this run's."""
     if config.pluginmanager.hasplugin(NAME) or config.known_args_namespace.version:
         return
-    # It may be any option that was wrong, so there need not be any values.
+    # Any option may be wrong, so there may be no parsed values.
     arguments = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
     arguments += map(str, config.invocation_params.args)
-    abandon(outputs(named(arguments, OUTPUT_OPTIONS, config.invocation_params.dir)))
+    mark_unfinished(outputs(named(arguments, OUTPUT_OPTIONS, config.invocation_params.dir)))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add the hook by which suites tell their options."""
+    """Add the hook with which suites return their options."""
     pluginmanager.add_hookspecs(hookspec)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Validate what was asked for, and begin."""
+    """Validate the options and register the parts of the plugin."""
     config.addinivalue_line(
         "markers", "scenarios(callable): parametrise with the scenarios that callable(config) returns (perf_gate)"
     )
@@ -71,18 +71,18 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(NEEDS)
     asked = settings(config)
     collector = ScenarioCollector(config, asked)
-    config.pluginmanager.register(collector, f"{NAME}-roster")
-    # Ahead of the gatekeeper, so that its tables stand ahead of the verdicts.
-    config.pluginmanager.register(ByteTables(config), f"{NAME}-counts")
+    config.pluginmanager.register(collector, f"{NAME}-collector")
+    # Before the gate plugin, so that its tables are printed before the verdicts.
+    config.pluginmanager.register(ByteTables(config), f"{NAME}-bytes")
     config.pluginmanager.register(GatePlugin(config, asked, collector), NAME)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_benchmark_compare_machine_info(machine_info: object, compared_benchmark: dict[str, object]) -> None:
-    """Leave it to the gate to say that a record of its own is from another machine.
+    """Hide the machine of the gate's own records from pytest-benchmark; the gate compares machine classes itself.
 
-    A record keeps what tells machine classes apart; pytest-benchmark compares every flag of the processor, and would
-    warn of a difference on the very machine that made it.
+    A record keeps only what defines its machine class. pytest-benchmark compares every flag of the processor and would
+    warn on the very machine that made the record.
     """
     if "perf_gate" in compared_benchmark:
         compared_benchmark["machine_info"] = machine_info
@@ -90,20 +90,20 @@ def pytest_benchmark_compare_machine_info(machine_info: object, compared_benchma
 
 @dataclass(frozen=True)
 class Gate:
-    """Hands the verdict on a scenario to its test."""
+    """What the fixture `gate` returns."""
 
     plugin: GatePlugin
     item: pytest.Item
 
     def judge(self, scenario: Scenario) -> None:
-        """Fail the test unless everything about `scenario` is as good as recorded, or nothing is compared."""
+        """Fail the test unless every metric of `scenario` passes, or nothing is compared."""
         __tracebackhide__ = True
         self.plugin.judge(self.item, scenario)
 
 
 @pytest.fixture
 def gate(request: pytest.FixtureRequest) -> Gate:
-    """The gate, for this test."""
+    """Return the gate of this session."""
     plugin = request.config.pluginmanager.get_plugin(NAME)
     assert isinstance(plugin, GatePlugin)
     return Gate(plugin, request.node)

@@ -1,4 +1,4 @@
-"""Numbers with units, for people."""
+"""Numbers with units as text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A value in words: seconds as ms or µs, shares as %, factors as x, bytes and counts to the last digit.
+    """Return a value as text: seconds as ms or µs, ratios as %, factors as x, bytes and counts to the last digit.
 
-    Bytes become KiB, MiB or GiB only where that loses nothing: one byte more than 7 MiB must not read "7
-    MiB".
+    Bytes become KiB, MiB or GiB only if nothing is lost: 7 MiB and one byte is not "7 MiB".
     """
     if value is None:
         return "-"
@@ -37,7 +36,7 @@ def _factor(value: float) -> str:
 
 
 def change(then: float, now: float, unit: str) -> str:
-    """From one value to another, e.g. "from 10 to 11 tokens"; the unit once where both have the same."""
+    """Return e.g. "from 10 to 11 tokens", with the unit once if both values have the same."""
     before, after = quantity(then, unit), quantity(now, unit)
     number, _, name = before.rpartition(" ")
     return f"from {number if number and after.endswith(f' {name}') else before} to {after}"
@@ -61,7 +60,7 @@ WORDED: dict[str, Callable[[float], str]] = {"s": _seconds, "ratio": _ratio, "x"
 
 
 def percent(share: float | None, *, signed: bool = False) -> str:
-    """A share such as 0.0123 as "1.23 %"; more than 1000 % as a factor."""
+    """Return a share such as 0.0123 as "1.23 %", and more than 1000 % as a factor."""
     if share is None:
         return "-"
     if not math.isfinite(share):

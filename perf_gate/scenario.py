@@ -1,4 +1,4 @@
-"""The contract between the suites and the gate: what a scenario is and what a worker does with it."""
+"""The interface between suites and gate: what a scenario is and what a worker does with it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from perf_gate.metric import Metric
 
 
 class InvalidPremise(Exception):
-    """What a visit was to measure did not happen, e.g. "warm reused 0 of 200 tokens". The scenario is `invalid`."""
+    """A visit did not measure what it should, e.g. "warm reused 0 of 200 tokens". The scenario becomes `invalid`."""
 
 
 @dataclass(frozen=True)
 class Scenario(ABC):
     """One thing to measure. A frozen dataclass whose fields are str, int, float, bool or None.
 
-    It is created twice: in the pytest process, where only `id`, `group`, `arms` and `metrics` are asked for (all
-    cheap: no model is loaded), and in every worker process, from the same fields, where it is opened and visited.
-    Expensive things that scenarios share (a model) belong into cached functions of the suite's module, so that a
-    worker loads them once.
+    The pytest process creates it and reads only `id`, `group`, `arms` and `metrics`, which have to be cheap: no model
+    is loaded there. Every worker process creates it again from the same fields, opens it and visits its arms. Put what
+    scenarios share (a model) into cached functions of a module, so that a worker loads it once.
 
-    arms: name of each timed arm -> visit it in every k-th round (1 = in every round). Empty: exact metrics only.
+    arms: name of each timed arm -> k, to visit it in every k-th round (1: in every round). Empty: exact metrics only.
     """
 
     arms: ClassVar[Mapping[str, int]] = {}
@@ -31,33 +30,33 @@ class Scenario(ABC):
     @property
     @abstractmethod
     def id(self) -> str:
-        """Short unique name without spaces or '::'; it is the pytest parameter id."""
+        """Short unique name without spaces or '::'; the pytest parameter id."""
 
     @property
     @abstractmethod
     def group(self) -> str:
-        """The heading under which pytest-benchmark's table shows it, e.g. "ttft"."""
+        """Heading in pytest-benchmark's table, e.g. "ttft"."""
 
     @property
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
-        """All metrics that this scenario yields, exact and sampled; names unique."""
+        """All metrics of this scenario, exact and sampled, with unique names."""
 
     @abstractmethod
     def open(self) -> None:
-        """Build everything that a visit needs; never timed. Called once per worker, before `count` and `visit`."""
+        """Build everything that a visit needs. Called once per worker, before `count` and `visit`; never timed."""
 
     @abstractmethod
     def count(self) -> Mapping[str, int | float]:
-        """All exact metrics by name. Raises InvalidPremise."""
+        """Return all exact metrics by name. Raises InvalidPremise."""
 
     def visit(self, arm: str) -> float:
-        """Do what `arm` does once and return its seconds (> 0). Raises InvalidPremise where the premise is broken."""
+        """Run `arm` once and return its seconds (> 0). Raises InvalidPremise if the premise does not hold."""
         raise LookupError(f"{type(self).__name__} has no arm {arm!r}")
 
-    def close(self) -> None:  # noqa: B027  # most scenarios leave it to the collector
+    def close(self) -> None:  # noqa: B027  # most scenarios leave it to the garbage collector
         """Drop what `open` built."""
 
     def fields(self) -> dict[str, Any]:
-        """The fields as plain values, to create the same scenario in another process."""
+        """Return the fields as plain values, to create the same scenario in another process."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The values of options and ini lines: each parser raises ValueError that says what to give instead."""
+"""Parsers for the values of options and ini lines. Each raises ValueError with what to give instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 def checked(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:
-    """Turn such a parser into one whose message argparse shows. name: of the value, as argparse shows it."""
+    """Turn a parser of this module into one for argparse. name: what argparse calls the value."""
 
     def parse(text: str) -> Value:
         try:
@@ -28,7 +28,7 @@ def checked(check: Callable[[str], Value], name: str) -> Callable[[str], Value]:
 
 
 def number(text: str) -> float:
-    """The number that `text` writes, not a number where it writes none: no comparison with that holds."""
+    """Return `text` as a number; NaN if it is none, so that every comparison with it is false."""
     try:
         return float(text)
     except ValueError:
@@ -44,13 +44,13 @@ def parse_budget(text: str) -> float:
 
 
 def parse_workers(text: str) -> tuple[int, int]:
-    """MIN:MAX, or one number for both; even, since workers come in pairs."""
+    """MIN:MAX, or one number for both; even numbers, because workers start in pairs."""
     parts = text.split(":")
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise ValueError("give MIN:MAX, e.g. 8:10")
     least, most = int(parts[0]), int(parts[-1])
     if least % BATCH or most % BATCH or not 0 < least <= most:
-        raise ValueError("workers come in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:10")
+        raise ValueError("workers start in pairs: give even numbers with 0 < MIN <= MAX, e.g. 8:10")
     return least, most
 
 
@@ -69,7 +69,7 @@ def parse_seed(text: str) -> int:
 
 
 def parse_name(text: str) -> str:
-    """Letters, digits, dash, dot and underscore: it becomes part of a file name."""
+    """Letters, digits, dash, dot and underscore, since it becomes part of a file name."""
     if not text or not all(c.isalnum() or c in "-._" for c in text) or text.startswith("."):
         raise ValueError("give a name of letters, digits, '-', '_' and '.', e.g. --gate-record tree-of-nodes")
     return text
@@ -84,9 +84,9 @@ def parse_chance(text: str) -> float:
 
 
 def parse_python(text: str) -> str:
-    """An interpreter: a file that can be run."""
+    """The path of an interpreter that can be run."""
     path = Path(text).expanduser()
     if not (path.is_file() and os.access(path, os.X_OK)):
         raise ValueError("give the path of a Python interpreter, e.g. other/.venv/bin/python")
-    # Not resolved: a virtual environment is known by the place of its link.
+    # Not resolved: Python finds its virtual environment by the path of the link.
     return str(path.absolute())

@@ -1,4 +1,4 @@
-"""The words a judgement can end in, one row of it, and the exit status of a whole run."""
+"""Verdicts, the rows of the verdict table, and the exit status of a run."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Row:
     """One line of the verdict table.
 
     reference, now: values in the metric's unit; None where there is none.
-    worse: relative change for the worse (0.05 = 5 % worse, negative = better), with its interval [low, high];
-        for an exact metric low = high = worse. None where nothing could be compared.
-    allowed: the allowance that was applied. detectable: smallest change for the worse that this run would have
-        caught (None for exact metrics: any).
-    why: one sentence for every verdict but `pass`: what happened and what to do next.
-    against: name of the record that it was held against where that is not the one asked for, else "".
-    optional: a `not comparable` row that is expected on a foreign machine class and does not turn the run red.
+    change: relative change for the worse (0.05 = 5 % worse, negative = better), with its interval [low, high]; for an
+        exact metric low = high = change. None if nothing could be compared.
+    threshold: largest change that was accepted. minimum_detectable_change: smallest measured change that would have
+        been `regressed`; None for exact metrics, of which any is.
+    why: for every verdict but `pass`, what happened and what to do next.
+    against: name of the older record that it was compared with; "" for the baseline that was asked for.
+    optional: a `not comparable` row that does not turn the run red, e.g. times on another machine class.
     """
 
     scenario: str
@@ -60,7 +60,7 @@ class Row:
 
 
 def exit_status(rows: Iterable[Row]) -> Exit:
-    """A regression outweighs everything; whatever is neither pass nor improved cannot be judged; no rows neither."""
+    """Return REGRESSED if any row regressed, PASS if all were judged and there is one, else CANNOT_JUDGE."""
     rows = list(rows)
     if any(row.verdict is Verdict.REGRESSED for row in rows):
         return Exit.REGRESSED

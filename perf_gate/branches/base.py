@@ -1,4 +1,4 @@
-"""What a run is held against: a revision of the repository or a directory, found from what was asked for."""
+"""What a run is compared with: a revision of the repository or a directory, found from what was asked for."""
 
 from __future__ import annotations
 

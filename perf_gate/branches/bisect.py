@@ -1,7 +1,7 @@
 """`perf-gate bisect GOOD BAD METRIC`: the commit that made a metric worse, by `git bisect run`.
 
 Suites and gate are those of the working tree throughout; only the subject changes from commit to commit, and each is
-held against GOOD. All of it happens in a clone in a temporary folder, which shares the repository's objects and nothing
+compared with GOOD. All of it happens in a clone in a temporary folder, which shares the repository's objects and nothing
 else. Options for pytest go behind "--", e.g. `-- perf_tests/test_memory.py --profile quick`.
 """
 

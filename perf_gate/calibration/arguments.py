@@ -73,7 +73,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--slowdowns", metavar="PERCENT,...", type=checked(parse_slowdowns, "percent"),
-        default=parse_slowdowns("2,3,5,10,20"), help="planted slowdowns in percent (2,3,5,10,20)",
+        default=parse_slowdowns("2,3,5,10,20"), help="injected slowdowns in percent (2,3,5,10,20)",
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"),
@@ -107,7 +107,7 @@ def contradiction(options: argparse.Namespace) -> str | None:
     """What is wrong with the call as a whole, or None."""
     paired, injected = options.paired, options.inject
     wrong = {
-        "name either the record that runs are held against, or --paired": paired is (options.record is not None),
+        "name either the record that runs are compared with, or --paired": paired is (options.record is not None),
         "--paired draws from real runs: give them with --against, or make them with --real N -- COMMAND": paired
         and not (options.against or options.real),
         "--machine chooses among the classes of a record, and --paired has none": paired and bool(options.machine),

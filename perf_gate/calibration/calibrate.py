@@ -47,7 +47,7 @@ DRAWS = (
     "All simulated runs are drawn from the same {} pairs, no pair twice in one run: the runs are not independent of "
     "each other. The intervals hold for the simulation; what these pairs do not show, no number of runs can."
 )
-INJECTED = "A planted slowdown is an exact factor on the recorded seconds; only runs with --inject really wait."
+INJECTED = "An injected slowdown is an exact factor on the recorded seconds; only runs with --inject really wait."
 
 
 def add_parser(verbs: Any) -> None:
@@ -264,7 +264,7 @@ def _apart(candidate: Provenance, base: Provenance) -> str | None:
 
 
 def with_thresholds(section: Section, thresholds: Mapping[str, float]) -> Section:
-    """The same with other allowances. Raises CalibrationError for a metric that it does not have, or too much."""
+    """The same with other thresholds. Raises CalibrationError for a metric that it does not have, or too much."""
     known = {metric.name for each in section.measurements for metric in each.metrics if isinstance(metric, Sampled)}
     if unknown := sorted(set(thresholds) - known):
         raise CalibrationError(f"no sampled metric is named {unknown[0]!r}; there are {', '.join(sorted(known))}")

@@ -12,7 +12,7 @@ from perf_gate.calibration.simulation import Condition, Tally
 
 @dataclass(frozen=True)
 class RealLine:
-    """Real runs of one kind. wrong: what did not pass in them; shown where nothing was planted."""
+    """Real runs of one kind. wrong: what did not pass in them; shown where nothing was injected."""
 
     what: str
     tally: Tally
@@ -23,7 +23,7 @@ class RealLine:
 class CalibrationReport:
     """Everything that is published.
 
-    pool: what simulated runs are drawn from. facts: name -> text, in order. against: what real runs are held against.
+    pool: what simulated runs are drawn from. facts: name -> text, in order. against: what real runs are compared with.
     slowed: number of scenarios that a slowdown of `arm` makes worse. rows: sampled rows of a run. limits: sentences.
     """
 
@@ -40,7 +40,7 @@ class CalibrationReport:
 
     @property
     def slowdowns(self) -> list[float]:
-        """The planted shares, ascending."""
+        """The injected shares, ascending."""
         return sorted({condition.slowdown for condition in self.tallies if condition.slowdown})
 
     def markdown(self) -> str:
@@ -72,7 +72,7 @@ class CalibrationReport:
             (line.what, str(line.tally.alarms), str(line.tally.unjudged), str(line.tally.runs)) for line in self.real
         ]
         wrong = [f"- {line.what}: {text}" for line in self.real for text in line.wrong]
-        told = "\n\nWhat did not pass where nothing was planted:\n\n" + "\n".join(wrong) if wrong else ""
+        told = "\n\nWhat did not pass where nothing was injected:\n\n" + "\n".join(wrong) if wrong else ""
         table = _table(("", "red", "cannot judge", "n"), rows)
         return f"## The gate, on real runs against {self.against}\n\n{table}{told}"
 
@@ -121,7 +121,7 @@ class CalibrationReport:
         }
         rows.insert(0, ("**this gate**", *(ours.get(name, "-") for name in names)))
         return (
-            "## False alarms on a troubled machine\n\nNothing changed; the share of runs with any red row, on recorded "
+            "## False alarms on a disturbed machine\n\nNothing changed; the share of runs with any red row, on recorded "
             f"seconds that were multiplied as the column says.\n\n{_table(('rule', *names), rows)}"
         )
 

@@ -152,7 +152,7 @@ class StudentT(DecisionRule):
 
 
 class WelchInterval(DecisionRule):
-    """Three verdicts from one 95 % interval of the log ratio, with the allowance and resolution of the gate's default.
+    """Three verdicts from one 95 % interval of the log ratio, with the threshold and resolution of the gate's default.
 
     unit: what counts as independent: "visits", or "processes" (each by its median).
     """
@@ -209,7 +209,7 @@ class RuleRates:
     """How a rule does. alarms: runs with any red row and nothing changed. per_row: red rows among all of those.
 
     unjudged: runs that end without a verdict and nothing changed. one, everywhere: slowdown -> runs with any red row
-    where one scenario, or all, are slower. troubles: name -> runs with any red row and nothing changed.
+    where one scenario, or all, are slower. disturbances: name -> runs with any red row and nothing changed.
     """
 
     alarms: Rate

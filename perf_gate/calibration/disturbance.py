@@ -78,11 +78,11 @@ DISTURBANCES: tuple[Disturbance, ...] = (Drift(), OddProcess(), NoisyNeighbour()
 def disturbed_values(
     disturbance: Disturbance, pool: Pool, places: int, random: np.random.Generator
 ) -> list[tuple[Floats, Floats]]:
-    """Log values under a trouble, of the candidate and of the record, for each sampled metric of each measurement.
+    """Log values under a disturbance, of the candidate and of the record, for each sampled metric of each measurement.
 
     The candidate's are (workers, places): what a worker would have shown as the `place`-th of the run. Workers
     run in batches, and within one a visit's time follows from its number. The record's are (workers,): only
-    what is a process's own, since a trouble of one run is none of the other.
+    what is a process's own, since a disturbance of one run is none of the other.
     """
     of_now = np.stack([disturbance.of_process(places, random) for _ in range(pool.workers)])
     of_then = np.concatenate([disturbance.of_process(1, random) for _ in range(pool.workers)])
@@ -107,7 +107,7 @@ def times(places: int, visits: int) -> Floats:
 def disturb(
     disturbance: Disturbance, seconds: Floats, places: int, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Seconds of one arm under a trouble: those of the run (workers, places, visits), of the record (workers, visits).
+    """Seconds of one arm under a disturbance: those of the run (workers, places, visits), of the record (workers, visits).
 
     seconds: (workers, visits).
     """

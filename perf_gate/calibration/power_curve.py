@@ -70,7 +70,7 @@ def draw(report: CalibrationReport, path: Path) -> list[Path]:
             x, y, yerr=ends, label=label, capsize=2, marker="o", markersize=3,
             linewidth=2.2 if ours else 1, linestyle="-" if ours else "--",
         )  # fmt: skip
-    axes.set_xlabel(f"planted slowdown of the arm {report.arm!r} (%); 0: nothing changed, so red is a false alarm")
+    axes.set_xlabel(f"injected slowdown of the arm {report.arm!r} (%); 0: nothing changed, so red is a false alarm")
     axes.set_ylabel("runs with any red row (%)")
     axes.set_ylim(-2, 102)
     runs = max(tally.runs for tally in report.tallies.values())

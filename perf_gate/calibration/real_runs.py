@@ -56,7 +56,7 @@ class RealRuns:
         """Make the runs that are not there yet. say: told a line per run.
 
         Returns all files. Raises CalibrationError where a run leaves no samples; its exit status does not matter, a
-        planted run is meant to be red.
+        injected run is meant to be red.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         files, took = [], list[float]()
@@ -103,7 +103,7 @@ class RealRuns:
             tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
             raise CalibrationError(
                 f"run {number + 1} left no samples {'with' if self.paired else 'without'} a base beside them in "
-                f"{file}; mend what its output says and start again (finished runs are kept): "
+                f"{file}; fix what its output shows and start again (finished runs are kept): "
                 f"{' '.join(self.command)}\n{tail}"
             )
 

@@ -1,4 +1,4 @@
-"""Real runs, judged again: as they were, and with their samples multiplied by a planted slowdown."""
+"""Real runs, judged again: as they were, and with their samples multiplied by an injected slowdown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Replayer(ABC):
         """The verdicts on the first `workers` workers of a run, at a look (1-based) of those that `policy` knows."""
 
     def replay(self, run: Run) -> ReplayedRun:
-        """Judge a run look by look, as a campaign does that stops where nothing is undecided.
+        """Judge a run look by look, as a run does that stops where nothing is undecided.
 
         A run that has fewer workers than a look wants is judged by those that it has, at that look's level, and ends
         there, as one whose budget is spent.
@@ -83,7 +83,7 @@ class Replayer(ABC):
 
 @dataclass(frozen=True)
 class RecordReplayer(Replayer):
-    """Runs that are held against a record."""
+    """Runs that are compared with a record."""
 
     record: Section
 
@@ -102,7 +102,7 @@ class RecordReplayer(Replayer):
 
 @dataclass(frozen=True)
 class PairedReplayer(Replayer):
-    """Runs that are held against the base beside them."""
+    """Runs that are compared with the base beside them."""
 
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
         """See Replayer.rows."""

@@ -1,4 +1,4 @@
-"""Thousands of runs of the gate over recorded workers: drawn, planted with a slowdown, judged look by look."""
+"""Thousands of runs of the gate over recorded workers: drawn, injected with a slowdown, judged look by look."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Condition:
     """What is done to the candidate of a simulated run.
 
     slowdown: share by which the arm is slower (0.05 = 5 %). everywhere: in all scenarios, else in one per run, all
-    taking turns. trouble: what the machine does meanwhile.
+    taking turns. disturbance: what the machine does meanwhile.
     """
 
     slowdown: float = 0.0
@@ -130,7 +130,7 @@ def slowed_scenarios(pool: Pool, arm: str, within: str = "") -> list[int]:
 class Draws(ABC):
     """Where runs come from.
 
-    pool: the workers of the candidate. policy: how a run is judged. troubles: what the machine can be made to do.
+    pool: the workers of the candidate. policy: how a run is judged. disturbances: what the machine can be made to do.
     """
 
     pool: Pool
@@ -139,7 +139,7 @@ class Draws(ABC):
 
     @abstractmethod
     def draw(self, random: np.random.Generator, runs: int) -> Callable[[Disturbance | None], Iterator[Evidence | None]]:
-        """Draw `runs` runs; what comes back gives their evidence look by look, under a trouble or none.
+        """Draw `runs` runs; what comes back gives their evidence look by look, under a disturbance or none.
 
         None: too few workers to judge anything.
         """
@@ -243,7 +243,7 @@ def simulate(
 ) -> Mapping[Condition, Tally]:
     """Draw `runs` runs and judge every case on the same draws.
 
-    A run goes through the looks as a campaign does: it stops where no row is undecided, and what counts is the
+    A run goes through the looks as a run does: it stops where no row is undecided, and what counts is the
     verdict at the last look that it reached. Deterministic for a seed. tell: told the runs done and all runs.
     """
     if unknown := {condition.disturbance for condition in conditions} - {None, *draws.disturbances}:

@@ -1,4 +1,4 @@
-"""One sampled metric on both sides, in one run or in thousands at once, and how those of one kind are judged together.
+"""Compares one sampled metric on two sides, in one run or in thousands at once, and pools comparisons of one kind.
 
 Every array has leading axes for runs, written `...`: none for the run of a session, one for simulated runs.
 """
@@ -34,22 +34,22 @@ class Values:
 
     @property
     def mean(self) -> Floats:
-        """The mean over the workers, (...); their order changes nothing, not even in the last bit."""
+        """The mean over the workers, (...); independent of their order to the last bit."""
         found: Floats = np.sort(self.logs, axis=-1).mean(axis=-1)
         return found
 
     def only(self, workers: Sequence[str]) -> Values:
-        """The values of these workers, in this order."""
+        """Return the values of these workers, in this order."""
         place = {name: index for index, name in enumerate(self.workers)}
         return Values(tuple(workers), self.logs[..., [place[name] for name in workers]])
 
     def drawn(self, chosen: NDArray[np.intp]) -> Values:
-        """The values of runs that consist of the workers with these indices: (runs, workers)."""
+        """Return the values of runs that consist of the workers with these indices: (runs, workers)."""
         return Values(tuple(map(str, range(chosen.shape[-1]))), self.logs[..., chosen])
 
 
 def values(metric: Sampled, measurement: Measurement) -> Values:
-    """The metric's value in each worker of a measurement."""
+    """Return the metric's value in each worker of a measurement."""
     above = measurement.seconds[metric.numerator]
     if metric.denominator is None:
         logs = [math.log(estimate.location(visits)) for visits in above]
@@ -62,10 +62,9 @@ def values(metric: Sampled, measurement: Measurement) -> Values:
 class Comparison:
     """One sampled metric of one scenario (or of all of a kind, pooled), ready to be judged.
 
-    allowance, resolution: log scale, (...); a floor is already in them. floor: what the floor alone allows, log scale,
-    (...).
-    against: name of the record where it is not the one asked for, else "". paired: both sides were measured in one
-    run, and equal names on them are two workers that took turns.
+    threshold, resolution: log scale, (...), the absolute threshold included. absolute_threshold: it alone, log scale,
+    (...). against: name of an older record, or "" for the baseline that was asked for. paired: both sides were measured
+    in one run, and workers of equal names took turns.
     """
 
     scenario: str
@@ -80,7 +79,7 @@ class Comparison:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """Contests of one kind share a prior for their spread, and a pooled row."""
+        """Comparisons of one kind share a prior for their spread, and a pooled row."""
         metric = self.metric
         arms = (metric.numerator, metric.denominator or "")
         return (self.against, metric.name, metric.unit, metric.better.value, *arms)
@@ -92,10 +91,9 @@ class Comparison:
 
 
 def compare_paired(scenario: str, metric: Sampled, now: Values, base: Values, policy: Policy) -> Comparison:
-    """Set a metric against a base that was measured in the same run, pair by pair.
+    """Compare a metric with a base that was measured in the same run, pair by pair.
 
-    Allowed is Policy.paired_share of the metric's allowance, unless the metric names one of its own for this
-    (Sampled.beside).
+    The threshold is Sampled.paired_threshold, or else Policy.paired_threshold_share of the metric's threshold.
     """
     own = metric.paired_threshold
     threshold = policy.paired_threshold_share * math.log1p(metric.threshold) if own is None else math.log1p(own)
@@ -113,10 +111,10 @@ def compare_to_record(
     threshold: float,
     against: str = "",
 ) -> Comparison:
-    """Set a metric against a record.
+    """Compare a metric with a record.
 
-    allowance: relative (0.01 = 1 %), in place of the metric's own; the resolution keeps its distance from
-    it. A floor raises the allowance where it is the larger one.
+    threshold: relative (0.01 = 1 %), in place of the metric's own; the resolution keeps its distance from it. The
+    absolute threshold applies if it is larger.
     """
     log_threshold = math.log1p(threshold)
     return _compare(
@@ -125,7 +123,7 @@ def compare_to_record(
 
 
 def _distance(metric: Sampled) -> float:
-    """How far the resolution of a metric lies from its allowance, on the log scale."""
+    """Return the distance from a metric's threshold to its resolution, on the log scale."""
     return math.log1p(metric.resolution) - math.log1p(metric.threshold)
 
 
@@ -148,7 +146,7 @@ def _compare(
 
 
 def _absolute_threshold(metric: Sampled, reference: Values) -> Floats:
-    """What the floor allows beside the reference's mean, (...); nothing where the reference has no worker."""
+    """Return the absolute threshold as a share of the reference's mean, on the log scale, (...)."""
     if not reference.workers or not metric.absolute_threshold:
         return np.zeros(reference.logs.shape[:-1])
     share = metric.absolute_threshold / np.exp(reference.mean)
@@ -159,7 +157,7 @@ def _absolute_threshold(metric: Sampled, reference: Values) -> Floats:
 
 
 def kinds(comparisons: Iterable[Comparison]) -> list[list[Comparison]]:
-    """Group contests by kind, in order of first appearance."""
+    """Group comparisons by kind, in order of first appearance."""
     grouped: dict[tuple[str, ...], list[Comparison]] = {}
     for each in comparisons:
         grouped.setdefault(each.kind, []).append(each)
@@ -167,11 +165,10 @@ def kinds(comparisons: Iterable[Comparison]) -> list[list[Comparison]]:
 
 
 def pool(kind: Sequence[Comparison], policy: Policy) -> list[Comparison]:
-    """The pooled contests of one kind: per worker the mean over the scenarios, from workers that visited all.
+    """Return the pooled comparisons of one kind: for each worker the mean over the scenarios that it timed.
 
-    Usually one, "(all)". Scenarios whose workers have nothing in common (another model, another crew) are
-    pooled apart, "(all 4 from ID)". Its `now` or `reference` may be left with too few workers; the judge
-    says so.
+    Usually there is one, "(all)". Scenarios that have no worker in common are pooled separately, "(all 4 from ID)". A
+    side may have too few workers left; the judge says so.
     """
     parts = [part for part in _by_workers(kind) if len(part) > 1]
     alone = len(parts) == 1 and len(parts[0]) == len(kind)
@@ -196,7 +193,7 @@ def _pooled(part: Sequence[Comparison], policy: Policy, scenario: str) -> Compar
     first = part[0]
     absolute_threshold = _mean([each.absolute_threshold for each in part])
     threshold = np.maximum(policy.pooled_threshold_share * _mean([each.threshold for each in part]), absolute_threshold)
-    with np.errstate(invalid="ignore"):  # a floor that allows everything resolves nothing
+    with np.errstate(invalid="ignore"):  # an absolute threshold may be infinite on the log scale
         distance = policy.pooled_resolution_share(paired=first.paired) * _mean(
             [each.resolution - each.threshold for each in part]
         )
@@ -212,7 +209,7 @@ def _pooled(part: Sequence[Comparison], policy: Policy, scenario: str) -> Compar
 
 
 def _mean(scenarios: Sequence[Floats]) -> Floats:
-    """The mean over scenarios; their order changes nothing, not even in the last bit."""
+    """Return the mean over scenarios; independent of their order to the last bit."""
     found: Floats = np.sort(np.stack(scenarios, axis=-1), axis=-1).mean(axis=-1)
     return found
 
@@ -223,17 +220,17 @@ def _mean_by_worker(scenarios: Sequence[Values]) -> Values:
 
 
 def common(sides: Sequence[Values]) -> tuple[str, ...]:
-    """The workers that are in all of them, in the order of the first."""
+    """Return the workers that all of them have, in the order of the first."""
     shared = set(sides[0].workers).intersection(*(each.workers for each in sides[1:]))
     return tuple(name for name in sides[0].workers if name in shared)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the samples say of every row of a run, or of many runs at one look.
+    """The contrasts of every row of a run, or of many runs at one look.
 
-    contests: one per row, kind by kind, the pooled ones behind each kind. contrast, allowance, resolution: (..., rows),
-    on the log scale. weights: see perf_gate.judging.decision.holm_levels.
+    comparisons: one per row, kind by kind, with the pooled ones after each kind. contrast, threshold, resolution:
+    (..., rows), log scale. weights: see perf_gate.judging.decision.holm_levels.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -243,19 +240,19 @@ class Evidence:
     weights: Floats | None
 
     def of(self, runs: NDArray[np.bool_]) -> Evidence:
-        """The same for some of the runs; what is known of each contest stays that of all."""
+        """Return the same for some of the runs."""
         contrast = Contrast(self.contrast.change[runs], self.contrast.error[runs], self.contrast.df[runs])
         return replace(self, contrast=contrast, threshold=self.threshold[runs], resolution=self.resolution[runs])
 
     def shifted(self, shift: Floats) -> Evidence:
-        """The same where the candidate is worse by `shift` (..., rows). Exact for a constant factor on an arm."""
+        """Return the same with a candidate that is worse by `shift` (..., rows); exact for a constant factor."""
         return replace(self, contrast=replace(self.contrast, change=self.contrast.change + shift))
 
 
 def gather_evidence(comparisons: Iterable[Comparison], policy: Policy) -> tuple[Evidence | None, list[Comparison]]:
-    """Take all contests of a run, and the pooled ones that follow from them, as one family.
+    """Make one family of all comparisons of a run and their pooled ones.
 
-    Returns the evidence, None where there is none, and the contests that have too few workers to be judged.
+    Returns the evidence, or None if there is none, and the comparisons with too few workers to be judged.
     """
     able: list[Comparison] = []
     unable: list[Comparison] = []
@@ -282,10 +279,10 @@ def gather_evidence(comparisons: Iterable[Comparison], policy: Policy) -> tuple[
 
 
 def _contrasts(kind: Sequence[Comparison]) -> Contrast:
-    """Contrast of each contest of a kind, their spread moderated. Needs 2 workers everywhere.
+    """Return the contrast of each comparison of a kind, with moderated variances. Needs 2 workers everywhere.
 
-    Paired contests are judged by what each pair differs by: what two workers that took turns have in common (the drift
-    of the machine, the state it was in) is no error of the comparison.
+    Paired comparisons use the difference within each pair, so that what both workers of a pair have in common (e.g. the
+    drift of the machine) does not count as error.
     """
     signs = [1.0 if each.metric.better is Better.LOWER else -1.0 for each in kind]
     if kind[0].paired:
@@ -301,17 +298,17 @@ def _side(scenarios: Sequence[Values]) -> Spread:
         return plain
     shared = common(scenarios)
     matrix = np.stack([each.only(shared).logs for each in scenarios], axis=-2)
-    # By value, so that renaming or reordering the workers changes nothing, not even in the last bit.
+    # By value, so that the names and the order of the workers do not matter, to the last bit.
     order = np.lexsort(np.moveaxis(matrix, -2, 0)[::-1], axis=-1)
     return estimate.moderate(plain, estimate.coupling(np.take_along_axis(matrix, order[..., None, :], axis=-1)))
 
 
 def shares(rows: Sequence[Comparison], policy: Policy) -> Floats | None:
-    """What each row of a paired run starts with of the promised alarms, all together 1; None: every row alike.
+    """Return the share of alpha with which each row of a paired run starts, summing to 1; None: equal shares.
 
-    A base is seen by few pairs, and what few pairs have to show for a small level is much. A change of the hit path is
-    expected in the pooled rows, and there in the one first of which least is allowed: they share Policy.pooled_alarms
-    in inverse proportion to their allowances, the others the rest.
+    With few pairs, a small level needs a large difference. A change of the hit path is expected in the pooled rows,
+    first in the one with the smallest threshold, so these share Policy.pooled_alpha_share in inverse proportion to
+    their thresholds. The other rows share the rest.
     """
     pooled = [each.scenario.startswith(POOLED_PREFIX) for each in rows]
     if not rows[0].paired or all(pooled) or not any(pooled):

@@ -18,9 +18,8 @@ Flags = NDArray[np.bool_]
 class Decision:
     """The verdicts that follow from the contrasts of a family; every field (..., rows).
 
-    regressed, improved: worse, or better, by more than the allowance; right for all rows of the family at once, but for
-        a chance of `alpha` in each direction. passed: not regressed, and worse by the resolution only with a chance of
-        `doubt`.
+    regressed, improved: worse, or better, by more than the threshold. The chance that any row of the family is wrong is
+        `alpha` in each direction. passed: not regressed, and worse by the resolution only with a chance of `beta`.
     """
 
     regressed: Flags
@@ -35,11 +34,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a family can tell of each row; every field (..., rows), on the log scale.
+    """The intervals of a family; every field (..., rows), on the log scale.
 
-    low, high: the ends that decided: a row is regressed where low > allowance, improved where high < -allowance.
+    low, high: the ends that decided: a row is regressed where low > threshold, improved where high < -threshold.
     ceiling: upper end at the confidence with which a `pass` rules out a regression.
-    detectable: the smallest measured change that would have been `regressed`.
+    minimum_detectable_change: the smallest measured change that would have been `regressed`.
     """
 
     low: Floats
@@ -51,10 +50,10 @@ class Bounds:
 def holm_levels(p: ArrayLike, alpha: float, weights: ArrayLike | None = None) -> Any:
     """Level at which each hypothesis is tested by Holm's step-down procedure (Holm 1979).
 
-    p: (..., rows). A hypothesis is rejected exactly where p <= its level: those that fall before the first
-    one that stands are tested at alpha / (m - rank), all others at the level of the one that stands first.
-    weights: (rows,), > 0: which share of alpha each hypothesis starts with (his weighted procedure: ordered by
-    p / weight, each tested at alpha * weight / weights still standing); None: all alike.
+    p: (..., rows). A hypothesis is rejected exactly if p <= its level: those that are rejected are tested at
+    alpha / (m - rank), all others at the level of the first one that is not. weights: (rows,), > 0: the share of alpha
+    with which each hypothesis starts (Holm's weighted procedure: ordered by p / weight, each tested at alpha * weight /
+    sum of the weights that are left); None: equal shares.
     """
     p = np.asarray(p, dtype=np.float64)
     rows = p.shape[-1]
@@ -72,7 +71,7 @@ def holm_levels(p: ArrayLike, alpha: float, weights: ArrayLike | None = None) ->
 
 def tail(t: ArrayLike, df: Floats) -> Any:
     """Chance that Student's t on `df` degrees of freedom exceeds `t`; the two broadcast."""
-    # Not scipy.stats.t, which computes the same: scipy.stats is far slower to import, and every run waits for it.
+    # Not scipy.stats.t, which computes the same: every run would wait for the import of scipy.stats.
     return special.stdtr(df, -np.asarray(t, dtype=np.float64))
 
 
@@ -92,8 +91,8 @@ def decide(
 ) -> Decision:
     """Judge families of rows.
 
-    allowance, resolution: (..., rows), log scale. alpha: chance of any false alarm in a family when no change
-    exceeds its allowance. doubt: chance that a row passes although its change is as large as the
+    threshold, resolution: (..., rows), log scale. alpha: chance of any false alarm in a family when no change
+    exceeds its threshold. beta: chance that a row passes although its change is as large as the
     resolution. weights: see holm_levels.
     """
     limit = np.asarray(threshold, dtype=np.float64)
@@ -106,9 +105,9 @@ def decide(
 def bounds(
     contrast: Contrast, threshold: ArrayLike, *, alpha: float, beta: float, weights: ArrayLike | None = None
 ) -> Bounds:
-    """The intervals behind what `decide` says of the same arguments.
+    """Return the intervals from which `decide` decides, for the same arguments.
 
-    Apart from it because they take far longer, and thousands of simulated runs do without.
+    A separate function, because they take far longer, and simulated runs do not need them.
     """
     limit = np.asarray(threshold, dtype=np.float64)
     worse = holm_levels(tail((contrast.change - limit) / contrast.error, contrast.df), alpha, weights)
@@ -128,7 +127,7 @@ def _ceiling(contrast: Contrast, beta: float) -> Floats:
 
 
 def _rejected(excess: Floats, contrast: Contrast, alpha: float, weights: ArrayLike | None) -> Flags:
-    """Whether Holm's procedure rejects; p-values are computed only where they could be small enough to matter."""
+    """Return whether Holm's procedure rejects. p-values are computed only where they can be small enough."""
     t = excess / contrast.error
     p = np.ones_like(t)
     # A t distribution leaves more above t > 0 than the normal one: below its quantile no p is as small as alpha.

@@ -1,6 +1,6 @@
-"""From the seconds of a worker to a change with its standard error; arrays only, no scenarios, no records.
+"""Estimates a change and its standard error from the seconds of workers.
 
-Everything here broadcasts over leading axes, so that thousands of simulated runs are judged in one call.
+Arrays only: everything broadcasts over leading axes, so that thousands of simulated runs are judged in one call.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ TINY = 1e-18
 
 
 def location(seconds: ArrayLike) -> Any:
-    """Typical seconds of one arm in one worker: the mean without the fastest 10 % and slowest 25 % of visits.
+    """Return the typical seconds of an arm in one worker: the mean without the fastest 10 % and slowest 25 % of visits.
 
-    seconds: (..., visits), all > 0, in any order. Returns (...). Disturbances only ever add time, hence the
-    lopsided trim. What is slow in fewer than one visit in four is not seen here; counting (bytes, calls) is
-    what catches such a fault.
+    seconds: (..., visits), all > 0, in any order. Returns (...). The trim is asymmetric because disturbances only add
+    time. What is slow in fewer than one visit in four is not seen; exact metrics (bytes, calls) show such a regression.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64), axis=-1)
     visits = ordered.shape[-1]
     if visits == 0:
-        raise ValueError("no visits to take the location of; an arm that was never visited has no value")
+        raise ValueError("no visits: an arm that was never visited has no value")
     return ordered[..., int(visits * LOWER_TRIM) : visits - int(visits * UPPER_TRIM)].mean(axis=-1)
 
 
 def log_ratio(numerator: ArrayLike, denominator: ArrayLike) -> Any:
-    """Log of the typical ratio of two arms in one worker: the mean log ratio of the visits of a round, without the
+    """Return the log of the typical ratio of two arms in one worker: the mean log ratio within a round, without the
     lowest and the highest quarter.
 
-    numerator, denominator: (..., visits) seconds > 0 in order of time. Returns (...). What a machine does lasts longer
-    than a round, so both arms of one suffer alike; the ratio of two typical times scatters more between workers. Of an
-    arm that is visited more often than the other, the visits of the same part of the run stand together as one (their
-    geometric mean). As in `location`, what is slow in fewer than one round in four is not seen.
+    numerator, denominator: (..., visits) seconds > 0 in order of time. Returns (...). A disturbance lasts longer than a
+    round and affects both arms of it alike; the ratio of two typical times varies more between workers. If one arm is
+    visited more often, its visits in the same part of the run count as one (their geometric mean). As in `location`,
+    what is slow in fewer than one round in four is not seen.
     """
     above, below = np.log(np.asarray(numerator, np.float64)), np.log(np.asarray(denominator, np.float64))
     pairs = min(above.shape[-1], below.shape[-1])
     if pairs == 0:
-        raise ValueError("no visits to compare; an arm that was never visited has no value")
+        raise ValueError("no visits to compare: an arm that was never visited has no value")
     ordered = np.sort(_in_parts(above, pairs) - _in_parts(below, pairs), axis=-1)
     cut = int(pairs * PAIR_TRIM)
     return ordered[..., cut : pairs - cut].mean(axis=-1)
@@ -80,10 +79,10 @@ class Spread:
 
 
 def spread(values: Sequence[ArrayLike]) -> Spread:
-    """Describe each scenario by its workers.
+    """Return mean and variance between the workers of each scenario.
 
-    values: one array (..., workers) of log values per scenario; at least two workers each. The order of the
-    workers changes nothing, not even in the last bit.
+    values: one array (..., workers) of log values per scenario, at least two workers each. Independent of the order of
+    the workers to the last bit.
     """
     ordered = [np.sort(np.asarray(each, dtype=np.float64), axis=-1) for each in values]
     if any(each.shape[-1] < 2 for each in ordered):
@@ -95,11 +94,11 @@ def spread(values: Sequence[ArrayLike]) -> Spread:
 
 
 def coupling(values: ArrayLike) -> Any:
-    """Mean squared correlation between scenarios over the workers that visited all of them, in [0, 1].
+    """Return the mean squared correlation between scenarios over the workers that timed all of them, in [0, 1].
 
-    values: (..., G, workers), column i of every scenario from the same worker. Returns (...). 1 where
-    nothing can be said. Sample variances of two normal variables with correlation r correlate with r^2, so
-    this is the share of what one scenario's variance already tells about another's.
+    values: (..., G, workers), column i of every scenario from the same worker. Returns (...); 1 if there are too few.
+    The sample variances of two normal variables with correlation r correlate with r^2, so this is the share that one
+    scenario's variance already tells about another's.
     """
     matrix = np.asarray(values, dtype=np.float64)
     scenarios, workers = matrix.shape[-2:]
@@ -127,19 +126,18 @@ def inverse_trigamma(y: ArrayLike) -> Any:
 
 
 def moderate(side: Spread, shared: ArrayLike) -> Spread:
-    """Lend each scenario's variance degrees of freedom from the others of its kind (Smyth 2004, "limma").
+    """Moderate each scenario's variance with those of its kind (Smyth 2004, "limma").
 
     s0^2 and d0 come from the moments of log s^2 (Smyth's equations for fitFDist); the posterior variance is
-    (d0 s0^2 + d s^2) / (d0 + d) on d0 + d degrees of freedom. Smyth takes the scenarios as independent;
-    here the same workers visit all of them, so variances err together and agree by more than they should.
-    The total is therefore capped at sum(d) / (1 + (G - 1) * shared), what the run really holds.
+    (d0 s0^2 + d s^2) / (d0 + d) on d0 + d degrees of freedom. Smyth assumes independent scenarios. Here the same
+    workers time all of them, so their variances err together and agree more than independent ones would. The total is
+    therefore capped at sum(d) / (1 + (G - 1) * shared), the information that the run really has.
 
-    Only variances that come out higher are replaced. A variance that is too low by chance is what a false
-    alarm stands on; a scenario that is truly noisier than its kind (a larger model) must keep its own, or
-    it alarms several times as often as promised.
+    Only variances that become larger are replaced. A variance that is too small by chance causes false alarms. A
+    scenario that is noisier than its kind (a larger model) has to keep its own, or it would cause several times as many
+    false alarms as promised.
 
-    shared: (...), from `coupling`. Fewer than three scenarios are left as they are: nothing to learn a
-    prior from.
+    shared: (...), from `coupling`. Fewer than three scenarios are returned unchanged: they give no prior.
     """
     scenarios = side.mean.shape[-1]
     if scenarios < 3:
@@ -177,7 +175,7 @@ class Contrast:
 
 
 def contrast(now: Spread, reference: Spread, sign: ArrayLike = 1.0) -> Contrast:
-    """Welch's contrast of two sides: no assumption that both scatter alike (Welch 1947, Satterthwaite 1946).
+    """Return Welch's contrast of two sides, whose variances may differ (Welch 1947, Satterthwaite 1946).
 
     sign: (rows,): 1 where a larger value is worse, -1 where a smaller one is.
     """
@@ -188,7 +186,7 @@ def contrast(now: Spread, reference: Spread, sign: ArrayLike = 1.0) -> Contrast:
 
 
 def paired(apart: Spread, sign: ArrayLike = 1.0) -> Contrast:
-    """Contrast of two sides that were measured in pairs: Student's, on the differences (Student 1908).
+    """Return the contrast of two sides that were measured in pairs: Student's, on the differences (Student 1908).
 
     apart: the spread between pairs of now - reference. sign: as in `contrast`.
     """
@@ -197,7 +195,7 @@ def paired(apart: Spread, sign: ArrayLike = 1.0) -> Contrast:
 
 
 def join(parts: Sequence[Contrast]) -> Contrast:
-    """Put rows of several kinds side by side, to be judged as one family."""
+    """Concatenate the rows of several kinds, to be judged as one family."""
     return Contrast(
         np.concatenate([part.change for part in parts], axis=-1),
         np.concatenate([part.error for part in parts], axis=-1),

@@ -1,4 +1,4 @@
-"""Holds what a run measured against a reference; closed: what is on either side gets a row."""
+"""Compares a run with its baseline and returns one row for each metric on either side."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Policy", "judge", "judge_paired", "undecided"]
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the two sides come from, and whether timed metrics were asked for."""
+    """The machines and the software of both sides, and whether sampled metrics are judged."""
 
     machine: str
     software: str
@@ -51,17 +51,16 @@ def judge(
     reference_software: str | None = None,
     sampled: bool = True,
 ) -> list[Row]:
-    """Judge a run: a row per metric of every scenario on either side, pooled rows, rows against `oldest`.
+    """Compare a run with a record: a row per metric of every scenario on either side, pooled rows, rows for `oldest`.
 
-    now: what was measured, on `machine` with `software`. references: what it is held against, each carrying
-    the `machine` it comes from ("": the same), recorded with `reference_software` (None: the same).
-    oldest: for each scenario, what the oldest still comparable record holds of it; sampled metrics are held
-    against it too, so that steps that pass one by one do not add up. What comes from the same record as the
-    reference is left out. look: how often these samples have been judged, 1-based. sampled: False where only
-    exact metrics were asked for.
+    now: what was measured, on `machine` with `software`. references: what to compare with, each with the `machine` that
+    it comes from ("": the same), recorded with `reference_software` (None: the same). oldest: for each scenario, what
+    the oldest comparable record has; sampled metrics are compared with it too, so that small steps do not add up.
+    Measurements of the same record as the reference are left out. look: how often these samples have been judged,
+    1-based. sampled: False to judge exact metrics only.
 
-    Deterministic; the order of workers changes nothing. Raises ValueError where a scenario occurs twice on
-    a side, and for a look beyond `policy.looks`.
+    Deterministic, and independent of the order of workers. Raises ValueError if a scenario occurs twice on a side, and
+    for a look beyond `policy.looks`.
     """
     policy = policy or Policy()
     level = policy.level(look)
@@ -94,13 +93,13 @@ def judge_paired(
     look: int = 1,
     sampled: bool = True,
 ) -> list[Row]:
-    """Judge a run against a base that was measured in the same run: a row per metric of every scenario, pooled rows.
+    """Compare a run with a base that was measured in the same run: a row per metric of every scenario, pooled rows.
 
-    now, base: the same scenarios on both sides; equal worker names are two workers that took turns, and a sampled
-    metric is judged by what each pair differs by. A scenario that the base could not measure is `not comparable`. look,
-    sampled: see `judge`.
+    now, base: the same scenarios on both sides; workers of equal names took turns, and a sampled metric is judged by
+    the difference within each pair. A scenario that the base could not measure is `not comparable`. look, sampled: see
+    `judge`.
 
-    Deterministic. Raises ValueError where a scenario occurs twice on a side, or on one side only.
+    Deterministic. Raises ValueError if a scenario occurs twice on a side, or on one side only.
     """
     policy = policy or Policy()
     level = policy.level(look)
@@ -115,7 +114,7 @@ def judge_paired(
                 ours, theirs = values(metric, pair.now), values(metric, pair.reference)
                 comparisons.append(compare_paired(pair.now.scenario, metric, ours, theirs, policy))
             else:
-                why = "not timed: only exact metrics were asked for."
+                why = "not timed, because --gate-exact judges exact metrics only."
                 rows.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
     rows += _decide(comparisons, policy, level)
     place = {each.scenario: index for index, each in enumerate(now)}
@@ -124,11 +123,10 @@ def judge_paired(
 
 
 def undecided(rows: Iterable[Row]) -> set[str]:
-    """Names of the scenarios that more workers could still decide.
+    """Return the names of the scenarios that more workers could still decide.
 
-    A pooled row that is undecided needs all of its scenarios. What the reference has too few workers for is
-    not
-    included: sampling on cannot mend that.
+    An inconclusive pooled row needs all of its scenarios. Rows whose reference has too few workers are not included,
+    because more workers now cannot change that.
     """
     rows = list(rows)
     names: set[str] = set()
@@ -158,24 +156,24 @@ def _compare_metrics(pair: Pair, setting: Setting) -> list[Row | Comparison]:
     compared: list[Row | Comparison] = []
     for name, metric in ours.items():
         if name not in theirs:
-            why = f"the record does not hold this metric: {RECORD_ANEW} to include it."
+            why = f"the record does not have this metric: {RECORD_ANEW} to include it."
             compared.append(_plain(pair, metric, Verdict.UNRECORDED, why))
         elif (changed := _redefined(metric, theirs[name])) is not None:
-            why = f"the metric means something else now ({changed}): {RECORD_ANEW}."
+            why = f"the metric's definition has changed ({changed}): {RECORD_ANEW}."
             compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why))
         elif (foreign := _foreign(metric, pair.reference, setting)) is not None:
             compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, foreign, optional=True))
         elif isinstance(metric, Exact):
             compared.append(_exact(pair, metric))
         elif setting.sampled and not pair.reference.seconds:
-            why = f"the record was made of exact metrics only: {RECORD_ANEW} with timing."
+            why = f"the record has exact metrics only: {RECORD_ANEW} with timing."
             compared.append(_plain(pair, metric, Verdict.UNRECORDED, why))
         elif setting.sampled:
             compared.append(_compare(pair, metric, setting))
         else:
-            why = "not timed: only exact metrics were asked for."
+            why = "not timed, because --gate-exact judges exact metrics only."
             compared.append(_plain(pair, metric, Verdict.NOT_COMPARABLE, why, optional=True))
-    why = f"recorded, but the scenario no longer yields this metric: restore it, or {RECORD_ANEW}."
+    why = f"recorded, but the scenario no longer has this metric: restore it, or {RECORD_ANEW}."
     compared += [_plain(pair, metric, Verdict.MISSING, why) for name, metric in theirs.items() if name not in ours]
     return compared
 
@@ -187,7 +185,7 @@ def _compare_to_oldest(pair: Pair, setting: Setting) -> list[Comparison]:
         _compare(pair, metric, setting, against)
         for metric in pair.now.metrics
         if isinstance(metric, Sampled)
-        # Which software the oldest record was made with is not known here.
+        # The software of the oldest record is not known here.
         and metric.comparable is not Comparable.SOFTWARE
         and pair.reference.seconds
         and metric.name in theirs
@@ -293,6 +291,6 @@ def _row(each: Comparison, verdict: Verdict, why: str) -> Row:
 
 
 def _share(change: ArrayLike) -> float:
-    # Not math.expm1: with three workers an end may lie beyond what a float holds, and then it is infinite.
+    # Not math.expm1: with three workers an end may be too large for a float, and is infinite then.
     with np.errstate(over="ignore"):
         return float(np.expm1(change))

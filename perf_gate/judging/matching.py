@@ -1,4 +1,4 @@
-"""Who is present on both sides: nothing that was stored or measured may drop out unnoticed."""
+"""Matches every measurement with its baseline; what is on one side only gets a row, so that nothing drops out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from perf_gate.verdict import Row, Verdict
 
 LARGEST = 1e300
 RECORD_ANEW = "record anew (--gate-record NAME)"
-ANOTHER_BASE = "choose a newer base, or judge this scenario against a record (--benchmark-compare)"
+ANOTHER_BASE = "choose a newer base, or compare this scenario with a record (--benchmark-compare)"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One scenario on both sides: valid, and asking for the same thing."""
+    """One scenario on both sides, valid and with equal fingerprints."""
 
     now: Measurement
     reference: Measurement
@@ -32,10 +32,7 @@ class Matched:
 
 
 def unique(measurements: Iterable[Measurement], side: str) -> dict[str, Measurement]:
-    """By scenario name.
-
-    Raises ValueError where a name occurs twice: one of the two would silently stand in for the other.
-    """
+    """Return the measurements by scenario. Raises ValueError if a scenario occurs twice."""
     found: dict[str, Measurement] = {}
     for each in measurements:
         if each.scenario in found:
@@ -45,12 +42,12 @@ def unique(measurements: Iterable[Measurement], side: str) -> dict[str, Measurem
 
 
 def fault(measurement: Measurement, *, sampled: bool = True) -> str | None:
-    """Why nothing may be concluded from it, or None. sampled: whether timed metrics are asked for."""
+    """Return why nothing may be concluded from a measurement, or None. sampled: whether it has to be timed."""
     if measurement.invalid is not None:
         return measurement.invalid
     names = [metric.name for metric in measurement.metrics]
     if not names:
-        return "it declares no metric"
+        return "it has no metric"
     if len(set(names)) != len(names):
         return f"it declares the metric {max(names, key=names.count)!r} twice"
     declared = {metric.name for metric in measurement.metrics if isinstance(metric, Exact)}
@@ -90,16 +87,13 @@ def _odd_visits(measurement: Measurement) -> Iterator[str]:
 
 
 def match_record(now: Sequence[Measurement], references: Sequence[Measurement], *, sampled: bool = True) -> Matched:
-    """Pair every measured scenario with its reference, and account for all that is left over.
-
-    Raises ValueError where a scenario occurs twice on one side.
-    """
+    """Match every measured scenario with its reference. Raises ValueError if a scenario occurs twice on a side."""
     ours, theirs = unique(now, "this run"), unique(references, "the reference")
     pairs, rows = [], []
     for name, measured in ours.items():
         broken = fault(measured, sampled=sampled)
         if broken is not None:
-            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Nothing was judged: fix the scenario."))
         elif name not in theirs:
             rows.append(
                 _row(
@@ -125,10 +119,10 @@ def match_record(now: Sequence[Measurement], references: Sequence[Measurement], 
 
 
 def match_base(now: Sequence[Measurement], base: Sequence[Measurement], *, sampled: bool = True) -> Matched:
-    """Pair every scenario with what the base showed of it in the same run, and account for all that cannot be.
+    """Match every scenario with the base's measurement in the same run.
 
-    What is wrong on the base is no fault of the candidate, and no comparison either.
-    Raises ValueError where a scenario occurs twice on a side, or on one side only.
+    If the base cannot be measured, the scenario is `not comparable`. Raises ValueError if a scenario occurs twice on a
+    side, or on one side only.
     """
     ours, theirs = unique(now, "the candidate"), unique(base, "the base")
     if ours.keys() != theirs.keys():
@@ -137,12 +131,12 @@ def match_base(now: Sequence[Measurement], base: Sequence[Measurement], *, sampl
     pairs, rows = [], []
     for name, measured in ours.items():
         if (broken := fault(measured, sampled=False)) is not None:
-            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Nothing was judged: fix the scenario."))
         elif (broken := fault(theirs[name], sampled=sampled)) is not None:
             why = f"the base cannot be measured: {broken}. Nothing was judged: {ANOTHER_BASE}."
             rows.append(_row(name, Verdict.NOT_COMPARABLE, why))
         elif (broken := fault(measured, sampled=sampled)) is not None:
-            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Repair the scenario; nothing was judged."))
+            rows.append(_row(name, Verdict.INVALID, f"this run: {broken}. Nothing was judged: fix the scenario."))
         else:
             pairs.append(Pair(measured, theirs[name]))
     return Matched(tuple(pairs), tuple(rows))
@@ -156,8 +150,8 @@ def _why_not_comparable(measured: Measurement, reference: Measurement, sampled: 
         return _row(
             measured.scenario,
             Verdict.NOT_COMPARABLE,
-            f"the scenario asks for something else now (fingerprint {measured.fingerprint[:12]}, "
-            f"recorded {reference.fingerprint[:12]}): {RECORD_ANEW}.",
+            f"the scenario's class or fields have changed since it was recorded (fingerprint "
+            f"{measured.fingerprint[:12]}, recorded {reference.fingerprint[:12]}): {RECORD_ANEW}.",
         )
     return None
 

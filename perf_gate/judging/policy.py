@@ -1,4 +1,4 @@
-"""The promises of a run: how often it may be wrong and how much evidence it wants."""
+"""The error rates of a run, and how much evidence it needs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from dataclasses import dataclass
 class Policy:
     """How a run is judged.
 
-    alpha: chance that a run in which nothing changed for the worse by more than its allowance is red at
-        all, over all its rows and all its looks.
-    looks: number of times that the samples may be judged while they are being gathered; fixed before the run.
-    doubt: chance that a row passes although it is worse by its resolution.
-    workers: fewest workers, on either side, that a sampled metric is judged from.
-    pooled_share: the pooled row's allowance and resolution, as a share of those of its scenarios. A mean over
-        scenarios scatters less than one of them, so it can be held to less.
-    paired_share: allowance against a base in the same run, as a share of that against a record. What two sessions of
-        the same code differ by is part of the latter, and does not exist within one run.
-    pooled_alarms: share of alpha that the pooled rows of a paired run have to themselves.
-    paired_reach: how many times farther than against a record the resolution of one scenario lies from its allowance.
-        A base is seen by few pairs, in a minute that many scenarios share: what slows down one of them alone is for the
-        record to find. What slows down all of them shows in the pooled row, of which as much is wanted as ever.
+    alpha: chance that a run in which no metric is worse by more than its threshold is red, over all its rows and looks.
+    looks: number of times that the samples may be judged while they are gathered; fixed before the run.
+    beta: chance that a row passes although it is worse by its resolution.
+    min_workers: fewest workers on either side from which a sampled metric is judged.
+    pooled_threshold_share: threshold and resolution of a pooled row, as a share of those of its scenarios. A mean over
+        scenarios varies less than one of them.
+    paired_threshold_share: threshold against a base in the same run, as a share of the one against a record, which also
+        covers the difference between two sessions of the same code.
+    pooled_alpha_share: share of alpha that is reserved for the pooled rows of a paired run.
+    paired_resolution_factor: distance from threshold to resolution of one scenario in a paired run, as a multiple of
+        that against a record. Few pairs share a short time, so a slowdown of one scenario alone is left to the
+        comparison with a record. The pooled row, which shows a slowdown of all scenarios, keeps its distance.
     """
 
     alpha: float = 0.001
@@ -34,7 +33,7 @@ class Policy:
     paired_resolution_factor: float = 3.0
 
     def __post_init__(self) -> None:
-        """Refuse promises that mean nothing."""
+        """Raise ValueError for values that make no sense."""
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             if not 0 < value < 0.5:
@@ -54,15 +53,14 @@ class Policy:
             raise ValueError(f"policy: paired_resolution_factor is >= 1, not {self.paired_resolution_factor!r}")
 
     def pooled_resolution_share(self, *, paired: bool) -> float:
-        """How far a pooled row's resolution lies from its allowance, as a share of its scenarios' mean distance."""
+        """Return the distance from threshold to resolution of a pooled row, as a share of its scenarios' mean."""
         return self.pooled_threshold_share / (self.paired_resolution_factor if paired else 1.0)
 
     def level(self, look: int) -> float:
-        """Alpha spent at `look` (1-based): shares 1 : 2 : ... : looks, which add up to alpha.
+        """Return the part of alpha that is spent at `look` (1-based): shares 1 : 2 : ... : looks, which sum to alpha.
 
-        Raises ValueError for a look that was not announced. Later looks get more, since they have the most
-        samples; a sum bounds the chance of any false alarm whatever the dependence between looks
-        (Bonferroni).
+        Later looks get more, because they have more samples. The sum bounds the chance of a false alarm whatever the
+        dependence between looks (Bonferroni). Raises ValueError for a look beyond `looks`.
         """
         if not 1 <= look <= self.looks:
             raise ValueError(f"look {look} of {self.looks}: looks are fixed before the run, raise Policy.looks")

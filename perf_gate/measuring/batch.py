@@ -1,4 +1,4 @@
-"""The workers that are up at the same time, and what becomes of a scenario when one of them fails."""
+"""The workers that run at the same time, and what happens to a scenario when one of them fails."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Take = Callable[[Worker, Mapping[str, Any]], None]
 
 
 class Batch:
-    """Hands requests about one scenario to workers and spoils the evidence of their side where they fail.
+    """Sends requests about one scenario to workers, and invalidates the samples of their side if they fail.
 
-    workers: those still alive. lost: one text per worker that was lost. seat: the number under which what the
-    workers see is kept, one for all of them; None: each under its own.
+    workers: those still alive. lost: one text per worker that was lost. sample_key: the number under which the samples
+    of all workers are kept; None: each under its own.
     """
 
     def __init__(self, pool: WorkerPool, workers: Sequence[Worker], sample_key: int | None = None) -> None:
-        """Take charge of `workers` of `crew`."""
+        """Keep `workers` of `pool`."""
         self.workers = list(workers)
         self.lost: list[str] = []
         self.sample_key = sample_key
@@ -30,9 +30,9 @@ class Batch:
     def open(
         self, task_samples: TaskSamples, seeds: Sequence[int], warmups: int, injected: Mapping[str, float] | None = None
     ) -> None:
-        """Let all workers open the scenario, side by side; one seed per worker.
+        """Let all workers open the scenario in parallel; one seed per worker.
 
-        plant: see Plant.shares; the base is never slowed down.
+        injected: see InjectedSlowdown.shares; the base is never slowed down.
         """
         turns = task_samples.turns(self.workers)
         details = [
@@ -42,7 +42,7 @@ class Batch:
         self._ask_all(turns, "open", details, take_costs)
 
     def count(self, turns: Sequence[tuple[Worker, SideSamples]], seeds: Sequence[int]) -> None:
-        """Let each worker open, count and close the scenario beside it, all at the same time."""
+        """Let each worker open, count and close the scenario that it is paired with, all in parallel."""
         opening = [opening_of(samples, seed, 0) for (_, samples), seed in zip(turns, seeds, strict=True)]
         nothing: list[Mapping[str, object]] = [{} for _ in turns]
         self._ask_all(turns, "open", opening, take_costs)
@@ -50,7 +50,7 @@ class Batch:
         self._ask_all(turns, "close", nothing, lambda _: lambda _, __: None)
 
     def rounds(self, worker: Worker, task_samples: TaskSamples, rounds: int, *, warm_up: bool = True) -> None:
-        """Let one worker do `rounds` rounds while the others wait. settle: see Stage.rounds."""
+        """Let one worker run `rounds` rounds while the others wait. warm_up: see ScenarioHost.rounds."""
         sample_key = worker.number if self.sample_key is None else self.sample_key
         self._alone(
             worker,
@@ -72,7 +72,7 @@ class Batch:
         details: Sequence[Mapping[str, object]],
         take: Callable[[SideSamples], Take],
     ) -> None:
-        """Ask every worker about its scenario, then hear them all, also where one of them fails."""
+        """Send a request to every worker, then receive all answers, also if one of them fails."""
         asked = []
         for (worker, samples), detail in zip(turns, details, strict=False):
             if samples.invalid is None and worker in self.workers:
@@ -87,11 +87,11 @@ class Batch:
             self._guard(worker, samples, partial(receive, worker, take))
 
     def _guard(self, worker: Worker, samples: SideSamples, act: Callable[[], None]) -> bool:
-        """Do `act`; True unless it failed."""
+        """Run `act`. Returns False if it failed."""
         try:
             act()
         except FailedScenarioError as error:
-            # A premise speaks for itself; for everything else the place in the code is what one needs.
+            # A premise explains itself; anything else needs the traceback.
             detail = "" if error.kind in ("premise", "value") else f"\n{error.traceback}"
             samples.invalidate(f"{samples.task.name}: {error}, in {worker}{detail}")
         except LostWorkerError as error:
@@ -105,14 +105,14 @@ class Batch:
 
 
 def take_costs(samples: SideSamples) -> Take:
-    """What becomes of the answer to "open"."""
+    """Return what to do with the answer to "open"."""
     return lambda _, answer: samples.costs(answer["cost"])
 
 
 def opening_of(
     samples: SideSamples, seed: int, warmups: int, injected: Mapping[str, float] | None = None
 ) -> dict[str, object]:
-    """What a worker must know to open the scenario."""
+    """Return the request to open the scenario."""
     scenario = samples.task.scenario
     kind = type(scenario)
     return {
@@ -127,7 +127,7 @@ def opening_of(
 
 
 def receive(worker: Worker, take: Take) -> None:
-    """Wait for the answer of `worker` and take it in; an answer of the wrong shape loses the worker."""
+    """Wait for the answer of `worker` and store it. Raises LostWorkerError if it has the wrong shape."""
     answer = worker.receive()
     try:
         take(worker, answer)

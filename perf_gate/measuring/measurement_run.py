@@ -38,27 +38,27 @@ from perf_gate.measuring.worker_pool import BOOTSTRAP, Conditions, LostWorkerErr
 Thing = TypeVar("Thing")
 
 BATCH = 2
-# Part of the budget that is planned for; the rest absorbs what a busy machine adds.
+# Share of the budget that is planned for; the rest is for what a busy machine adds.
 PLANNED = 0.9
-# The two sides change places at least this often, and not after every round of a scenario whose rounds are shorter than
-# the change itself would disturb.
+# The two sides take turns at least this often. Short rounds come in blocks, because a change of process disturbs the
+# first round after it.
 BLOCK_SECONDS = 0.25
-NOTHING_LEFT = "no scenario is left that could be measured"
+NOTHING_LEFT = "no valid scenario is left"
 
 
 class MeasurementError(Exception):
-    """Nothing is known about any scenario: no worker could be started, or a slowdown could not be planted."""
+    """Nothing could be measured: no worker started, or a slowdown could not be injected."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How much is measured.
 
-    budget: seconds for the whole campaign. looks: numbers of workers on each side, ascending, after which the verdict
-    is asked for; the first is the least and the last the most that are measured. passes: parts into which a
-    worker's rounds of a scenario are split. rounds: least and most recorded rounds of a scenario in one
-    worker. exact: count only. counts: workers that count each scenario. warmups: unrecorded rounds after opening.
-    plant: a slowdown that the workers really wait for; for calibration only.
+    budget: seconds for the whole run. looks: numbers of workers on each side, ascending, after which verdicts are
+    computed; the first is the minimum and the last the maximum. passes: parts into which a worker's rounds of a scenario
+    are split. rounds: minimum and maximum of recorded rounds of a scenario in one worker. exact: count only. counts:
+    workers that count each scenario. warmups: unrecorded rounds after opening. injected: a slowdown for which the
+    workers really wait; for calibration only.
     """
 
     budget: float = 150.0
@@ -72,15 +72,15 @@ class Plan:
     injected: InjectedSlowdown | None = None
 
     def __post_init__(self) -> None:
-        """Refuse impossible plans."""
+        """Raise ValueError for impossible values."""
         if self.budget <= 0:
-            raise ValueError(f"a campaign needs a budget of seconds > 0, not {self.budget}")
+            raise ValueError(f"a run needs a budget of seconds > 0, not {self.budget}")
         if (
             not self.looks
             or list(self.looks) != sorted(set(self.looks))
             or any(n < BATCH or n % BATCH for n in self.looks)
         ):
-            raise ValueError(f"workers come in pairs: looks at even, ascending numbers of workers, not {self.looks}")
+            raise ValueError(f"workers start in pairs: looks are even, ascending numbers of workers, not {self.looks}")
         if not 1 <= self.counts <= BATCH:
             raise ValueError(f"a scenario is counted by 1 to {BATCH} workers, not {self.counts}")
         least, most = self.rounds
@@ -90,12 +90,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Log:
-    """What a campaign did.
+    """How a run went.
 
-    counting: scenario -> wall seconds of opening and counting it, beside another worker.
-    boot: wall seconds from start to opened, per timed batch. rounds: scenario -> recorded rounds in each worker.
-    workers: timed ones on each side. lost: one text per worker that was lost. look: number of the look that ended it
-    (1 = the first). stopped: why it ended, in a few words. seconds: wall time of all.
+    boot: wall seconds from the start to all scenarios opened, per timed batch. counting: scenario -> wall seconds of
+    opening and counting it. rounds: scenario -> recorded rounds in each worker. workers: timed workers on each side.
+    lost: one text per worker that was lost. look: the look that ended the run, 1-based. stopped: why it ended. seconds:
+    wall time of the run.
     """
 
     boot: tuple[float, ...]
@@ -110,7 +110,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a campaign has seen: one measurement per task, in their order, and as many of the base if there is one."""
+    """The result of a run: one measurement per task, in their order, and as many of the base if there is one."""
 
     measurements: tuple[Measurement, ...]
     log: Log
@@ -121,7 +121,7 @@ Undecided = Callable[[Sequence[Measurement], int], AbstractSet[str]]
 
 
 class MeasurementRun:
-    """Measures `tasks` on one side, or on two that alternate. `run` may be called once."""
+    """Measures `tasks` on one side, or on two that take turns. `run` may be called once."""
 
     def __init__(
         self,
@@ -134,13 +134,13 @@ class MeasurementRun:
         progress: Progress | None = None,
         bootstrap: str = BOOTSTRAP,
     ) -> None:
-        """Nothing is started yet. Raises ValueError for tasks or sides without or with equal names."""
+        """Start nothing yet. Raises ValueError if there are no tasks, or two tasks or sides have one name."""
         names = [task.name for task in tasks]
         if not names or len(set(names)) != len(names):
-            raise ValueError(f"a campaign needs tasks with different names, not {names}")
+            raise ValueError(f"a run needs tasks with different names, not {names}")
         self._sides = (side,) if base is None else (side, base)
         if len({each.name for each in self._sides}) != len(self._sides):
-            raise ValueError(f"the two sides of a campaign need different names, not {side.name!r} twice")
+            raise ValueError(f"the two sides of a run need different names, not {side.name!r} twice")
         self._tasks = {
             task.name: TaskSamples(task, {each.name: SideSamples(task) for each in self._sides}) for task in tasks
         }
@@ -160,20 +160,20 @@ class MeasurementRun:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """What the candidate has shown so far, one per task."""
+        """The candidate's measurements so far, one per task."""
         return self._shown(self._sides[0])
 
     @property
     def base(self) -> tuple[Measurement, ...]:
-        """What the base has shown so far, one per task; empty where there is none."""
+        """The base's measurements so far, one per task; empty without a base."""
         return tuple(chain.from_iterable(map(self._shown, self._sides[1:])))
 
     def run(self, undecided: Undecided | None = None) -> Outcome:
-        """Measure until nothing is undecided, the most workers are reached, or the budget is spent.
+        """Measure until nothing is undecided, the maximum of workers is reached, or the budget is spent.
 
-        undecided: told the measurements and the number of the look, says which scenarios further workers
-        could still decide; None: go on to the most workers (a record). Raises MeasurementError where no worker
-        starts, and whatever interrupts it (KeyboardInterrupt) after every worker is down.
+        undecided: called with the measurements and the number of the look, returns the scenarios that more workers
+        could still decide; None: measure with all workers (a record). Raises MeasurementError if no worker starts. An
+        interrupt (KeyboardInterrupt) is raised after every worker has ended.
         """
         self._require_slowed_arm()
         began = time.perf_counter()
@@ -193,13 +193,13 @@ class MeasurementRun:
         return Outcome(self.measurements, log, self.base)
 
     def _require_slowed_arm(self) -> None:
-        # A slowdown that slows nothing down would look like one that the gate has missed.
+        # A slowdown that applies to nothing would look like one that the gate has not detected.
         injected = self._plan.injected
         scenarios = [task_samples.task.scenario for task_samples in self._tasks.values()]
         if injected is not None and (self._plan.exact or not any(map(injected.shares, scenarios))):
             arms = sorted({arm for scenario in scenarios for arm in scenario.arms})
             raise MeasurementError(
-                f"the slowdown {injected} cannot be planted: no timed scenario has it; the arms are {arms}"
+                f"the slowdown {injected} cannot be injected: no timed scenario has it; the arms are {arms}"
             )
 
     def _shares(self, task_samples: TaskSamples) -> Mapping[str, float]:
@@ -208,7 +208,7 @@ class MeasurementRun:
     def _measure(self, pool: WorkerPool, undecided: Undecided | None, began: float) -> tuple[int, str]:
         self._count(pool, began)
         if self._plan.exact or not self._timed():
-            return 1, "all was counted" if self._valid() else NOTHING_LEFT
+            return 1, "nothing is timed" if self._valid() else NOTHING_LEFT
         longest = 0.0
         looks = self._plan.looks
         for look, target in enumerate(looks, start=1):
@@ -222,8 +222,8 @@ class MeasurementRun:
                 if not self._timed():
                     return look, NOTHING_LEFT
             if undecided is not None and look < len(looks) and not undecided(self.measurements, look):
-                return look, "all was decided"
-        return len(looks), "all workers were measured"
+                return look, "every verdict is clear"
+        return len(looks), "the maximum of workers was measured"
 
     def _valid(self) -> list[TaskSamples]:
         return [task_samples for task_samples in self._tasks.values() if task_samples.valid]
@@ -243,26 +243,28 @@ class MeasurementRun:
         return len(self._sides) == BATCH
 
     def _turns(self) -> Iterator[str]:
-        """Names of the sides in balanced random order, without end."""
+        """Yield the names of the sides in balanced random order, without end."""
         orders = balanced_orders(dict.fromkeys((each.name for each in self._sides), 1), self._seed())
         return chain.from_iterable(orders)
 
     def _start_workers(self, pool: WorkerPool) -> Batch:
-        # Who starts first may get other memory: neither side always does.
+        # The first process may get other memory, so the sides take turns in starting first.
         named = {each.name: each for each in self._sides}
         sides = [named[next(self._places)] for _ in range(BATCH)]
         try:
             workers = pool.start(sides)
         except LostWorkerError as error:
-            raise MeasurementError(f"the workers do not start: {error}") from error
+            raise MeasurementError(f"no worker could be started: {error}") from error
         return Batch(pool, workers, sample_key=workers[0].number if self._paired else None)
 
     def _count(self, pool: WorkerPool, began: float) -> None:
-        """Let two workers count everything; two more where one of them was lost, or where the sides differ."""
+        """Let two workers count everything, and two more if one of them was lost or the sides differ."""
         while self._uncounted():
             self._progress.update(phase="starting to count", seconds=time.perf_counter() - began)
             batch = self._start_workers(pool)
-            waiting = self._uncounted()  # in order: neighbours take about as long, and no worker waits for the other
+            waiting = (
+                self._uncounted()
+            )  # in order: neighbours take about as long, so no worker waits long for the other
             while waiting and batch.workers:
                 name = waiting[0].task.name
                 turns = self._next_counts(batch, waiting)
@@ -275,13 +277,13 @@ class MeasurementRun:
         self._counted_at = time.perf_counter() - began
 
     def _next_counts(self, batch: Batch, waiting: list[TaskSamples]) -> list[tuple[Worker, SideSamples]]:
-        """Who counts what next: both the same scenario, or each one of its own; takes them off `waiting`."""
+        """Take from `waiting` what to count next: the same scenario for both workers, or one for each."""
         if self._paired or self._plan.counts == BATCH:
             return waiting.pop(0).turns(batch.workers)
         return [(worker, waiting.pop(0).of(worker.side)) for worker in batch.workers if waiting]
 
     def _time(self, pool: WorkerPool, began: float) -> None:
-        """Boot two workers, let them open everything side by side, then measure in turns."""
+        """Start two workers, let them open everything in parallel, then measure in turns."""
         start = time.perf_counter()
         self._progress.update(phase="starting", worker=len(self._complete) + 1, seconds=start - began)
         batch = self._start_workers(pool)
@@ -305,28 +307,28 @@ class MeasurementRun:
             self._complete.extend(sample_keys)
 
     def _whole(self, batch: Batch) -> bool:
-        """Whether what the batch sees can be used: half a pair is none."""
+        """Return whether the samples of the batch can be used: a pair needs both of its workers."""
         return not self._paired or len(batch.workers) == BATCH
 
     def _seed(self) -> int:
         return self._random.randrange(2**32)
 
     def _seeds(self, batch: Batch) -> list[int]:
-        """What each worker draws its orders from: workers of a pair visit the same arms at the same time."""
+        """Return a seed per worker for its orders; the workers of a pair visit the arms in the same order."""
         if self._paired:
             return [self._seed()] * len(batch.workers)
         return [self._seed() for _ in batch.workers]
 
     def _stop_workers(self, pool: WorkerPool, batch: Batch) -> None:
-        """Let the batch go. A lost worker never counts as complete, so that what it has seen is left out."""
+        """Stop the batch. A lost worker never counts as complete, so its samples are left out."""
         self._lost.extend(batch.lost)
         pool.stop(batch.workers)
 
     def _visit(self, batch: Batch, task_samples: TaskSamples, turn: int, began: float) -> None:
-        """Let each worker in turn do its share of the scenario's rounds."""
+        """Let each worker in turn run its share of the scenario's rounds."""
         total, passes = self._rounds[task_samples.task.name], self._plan.passes
         rounds = total * (turn + 1) // passes - total * turn // passes
-        # What is shown is worked out once a pass, not between two stints.
+        # Computed once a pass and not between two blocks, where it would disturb the timing.
         estimate = task_samples.of(self._sides[0]).measurement(self._complete)
         for worker, block in self._blocks(batch, task_samples, rounds):
             place = 0 if self._paired else batch.workers.index(worker)
@@ -341,7 +343,7 @@ class MeasurementRun:
             batch.rounds(worker, task_samples, block, warm_up=not self._paired or warms_up(task_samples))
 
     def _blocks(self, batch: Batch, task_samples: TaskSamples, rounds: int) -> Iterator[tuple[Worker, int]]:
-        """Who measures next, and for how many rounds, until each worker of the batch has done `rounds`."""
+        """Yield which worker measures next and for how many rounds, until each has run `rounds`."""
         if not self._paired:
             yield from ((worker, rounds) for worker in self._shuffled(batch.workers))
             return
@@ -355,16 +357,16 @@ class MeasurementRun:
                 )
 
     def _plan_rounds(self, boot: float) -> None:
-        """Decide once, after the first boot, how many rounds each scenario gets in every worker.
+        """Set once, after the first batch has started, how many rounds each scenario gets in every worker.
 
-        Each scenario gets the same time; what the cheap ones cannot use (the most rounds) goes to the
-        others. The number stays the same for all workers, so that their values are equally sharp.
+        Each scenario gets the same time; what short ones cannot use (the maximum of rounds) goes to the others. The
+        number is the same for all workers, so that their values are equally precise.
         """
         least, most = self._plan.rounds
         workers = self._plan.looks[-1] * len(self._sides)
         left = (self._plan.budget * PLANNED - self._counted_at) / workers - boot / BATCH
         waiting = sorted(self._timed(), key=lambda task_samples: task_samples.round_seconds)
-        # Each pass, and each stint of a pair of several rounds, begins with one that is not recorded.
+        # Each pass, and each block of a pair of several rounds, begins with one that is not recorded.
         if not self._paired:
             left -= self._plan.passes * sum(task_samples.round_seconds for task_samples in waiting)
         for position, task_samples in enumerate(waiting):
@@ -383,10 +385,11 @@ class MeasurementRun:
 
 
 def block_rounds(task_samples: TaskSamples) -> int:
-    """Rounds that one side of a pair does before the other one's turn."""
+    """Return how many rounds one side of a pair runs before the other one's turn."""
     return max(1, math.ceil(BLOCK_SECONDS / max(task_samples.round_seconds, 1e-6)))
 
 
 def warms_up(task_samples: TaskSamples) -> bool:
-    """Whether a stint begins with an unrecorded round. One that fills the stint by itself would double its price."""
+    """Return whether a block begins with an unrecorded round. It does not if a block is one round, whose cost it would
+    double."""
     return block_rounds(task_samples) > 1

@@ -1,5 +1,4 @@
-"""What a person sees while a campaign runs: one live line on a terminal, a plain line now and then
-elsewhere."""
+"""Shows the progress of a run: one live line on a terminal, otherwise a plain line now and then."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from perf_gate.metric import Sampled
 
 @dataclass(frozen=True)
 class Status:
-    """Where a campaign stands. workers, budget: the most it may take; seconds: spent so far."""
+    """The progress of a run. workers, budget: the maximum of both. seconds: spent so far."""
 
     workers: int = 0
     budget: float = 0.0
@@ -33,7 +32,7 @@ class Status:
     estimate: Measurement | None = None
 
     def __str__(self) -> str:
-        """One line, the most important first."""
+        """Return one line, the most important first."""
         parts = [self.phase + (f", worker {self.worker} of at most {self.workers}" if self.worker else "")]
         if self.scenario:
             parts.append(self.scenario.rpartition("::")[2])
@@ -46,9 +45,9 @@ class Status:
 
 
 def first_estimate(measurement: Measurement) -> str:
-    """The first sampled metric so far, with two standard errors between workers; empty before there is one.
+    """Return the first sampled metric so far, with two standard errors between workers; empty before there is one.
 
-    It is only for the eye: the verdict comes from perf_gate.judging.judge.
+    For display only: the verdict comes from perf_gate.judging.judge.
     """
     for metric in measurement.metrics:
         if isinstance(metric, Sampled):
@@ -57,7 +56,7 @@ def first_estimate(measurement: Measurement) -> str:
 
 
 def estimate(metric: Sampled, measurement: Measurement) -> str:
-    """The metric's name and its value so far, with two standard errors between workers where there are several."""
+    """Return the metric's name and its value so far, with two standard errors if there are several workers."""
     logs = _logs(measurement, metric.numerator)
     if metric.denominator is not None:
         logs = [above - below for above, below in zip(logs, _logs(measurement, metric.denominator), strict=False)]
@@ -74,14 +73,14 @@ def _logs(measurement: Measurement, arm: str) -> list[float]:
 
 
 class Progress:
-    """Says nothing. The base of those that do."""
+    """Shows nothing; the base class of those that do."""
 
     def __init__(self) -> None:
-        """Nothing is expected yet."""
+        """Begin with an empty status."""
         self.status = Status()
 
     def expect(self, workers: int, budget: float) -> None:
-        """Take in how many workers and seconds the campaign takes at most."""
+        """Set how many workers and seconds the run takes at most."""
         self.status = replace(self.status, workers=workers, budget=budget)
 
     def __enter__(self) -> Progress:
@@ -103,7 +102,7 @@ class Progress:
         rounds: int | None = None,
         estimate: Measurement | None = None,
     ) -> None:
-        """Take in where the campaign stands; what is None stays as it was."""
+        """Update the status and show it; None leaves a value as it was."""
         self.status = replace(
             self.status,
             phase=phase,
@@ -116,13 +115,13 @@ class Progress:
         self.show()
 
     def show(self) -> None:
-        """Show where the campaign stands."""
+        """Show the status."""
 
 
 class LiveLine(Progress):
     """One line on a terminal, rewritten in place and gone at the end.
 
-    It is drawn between requests, by nobody's thread: a refreshing thread would disturb what is measured.
+    It is drawn between requests and not by a thread, which would disturb the timing.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -131,7 +130,7 @@ class LiveLine(Progress):
         self._live = Live(console=Console(file=file), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Progress:
-        """Take hold of the line."""
+        """Start drawing."""
         self._live.start()
         return self
 
@@ -163,7 +162,7 @@ class PlainLines(Progress):
         self._last = -math.inf
 
     def show(self) -> None:
-        """Write a line where it is time for one."""
+        """Write a line if the interval has passed."""
         now = self._clock()
         if now - self._last >= self._interval:
             self._last = now

@@ -1,4 +1,4 @@
-"""What a run gathers about one scenario, and when that is worth nothing."""
+"""The samples of one scenario while a run gathers them, and when they are invalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perf_gate.scenario import Scenario
 
 @dataclass(frozen=True)
 class Task:
-    """A scenario under its full name, with the metrics as they are to be judged."""
+    """A scenario with its full name, and its metrics with the thresholds that apply."""
 
     name: str
     scenario: Scenario
@@ -23,14 +23,14 @@ class Task:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is asked for: class and fields, but not where they are written."""
+        """Digest of the scenario's class and fields, but not of the file that defines them."""
         asked = [type(self.scenario).__qualname__, self.scenario.fields()]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass
 class SideSamples:
-    """Everything known of one task so far; samples by number of the worker."""
+    """Counts and seconds of one task on one side; seconds by number of the worker."""
 
     task: Task
     counted: list[Mapping[str, int | float]] = field(default_factory=list)
@@ -40,18 +40,17 @@ class SideSamples:
 
     @property
     def round_seconds(self) -> float:
-        """What a round costs on average, each arm weighted by how often it is visited."""
+        """Seconds that a round takes on average, each arm weighted by how often it is visited."""
         arms = self.task.scenario.arms
         return sum(self.cost.get(arm, 0.0) / every for arm, every in arms.items())
 
     def costs(self, cost: Mapping[str, float]) -> None:
-        """Take in the wall seconds of one visit by arm; the dearest worker counts."""
+        """Add the wall seconds of one visit by arm; the slowest worker counts."""
         for arm, seconds in cost.items():
             self.cost[arm] = max(float(seconds), self.cost.get(arm, 0.0))
 
     def count(self, counted: Mapping[str, int | float]) -> None:
-        """Take in the exact metrics of one worker; they must be the declared ones, and those of the
-        others."""
+        """Add the exact metrics of one worker; invalid unless they are the declared ones and equal the other workers'."""
         declared = {metric.name for metric in self.task.metrics if isinstance(metric, Exact)}
         for missing in sorted(declared - counted.keys()):
             self.invalidate(f"exact metric {missing!r} is declared, but count() did not return it")
@@ -67,19 +66,18 @@ class SideSamples:
         self.counted.append(counted)
 
     def visited(self, worker: int, seconds: Mapping[str, Sequence[float]]) -> None:
-        """Take in the seconds of further rounds of `worker`. Raises KeyError for an arm that there is none
-        of."""
+        """Add the seconds of more rounds of `worker`. Raises KeyError for an unknown arm."""
         mine = self.seconds.setdefault(worker, {arm: [] for arm in self.task.scenario.arms})
         for arm, values in seconds.items():
             mine[arm].extend(values)
 
     def invalidate(self, why: str) -> None:
-        """Nothing may be concluded any more; the first reason is kept."""
+        """Mark the samples as invalid; the first reason is kept."""
         if self.invalid is None:
             self.invalid = why
 
     def measurement(self, complete: Iterable[int]) -> Measurement:
-        """Return what the `complete` workers have seen."""
+        """Return the measurement of the workers in `complete`."""
         workers = [number for number in complete if number in self.seconds]
         return Measurement(
             scenario=self.task.name,
@@ -105,29 +103,29 @@ class TaskSamples:
     sides: Mapping[str, SideSamples]
 
     def of(self, side: Side) -> SideSamples:
-        """What `side` has shown."""
+        """Return the samples of `side`."""
         return self.sides[side.name]
 
     def turns(self, workers: Sequence[Worker]) -> list[tuple[Worker, SideSamples]]:
-        """Each worker with the evidence of its side."""
+        """Return each worker with the samples of its side."""
         return [(worker, self.of(worker.side)) for worker in workers]
 
     @property
     def valid(self) -> bool:
-        """Whether something may still be concluded; a comparison needs both of its sides."""
+        """Whether all sides are still valid; a comparison needs both."""
         return all(each.invalid is None for each in self.sides.values())
 
     @property
     def round_seconds(self) -> float:
-        """What a round costs on the dearest side."""
+        """Seconds that a round takes on the slowest side."""
         return max(each.round_seconds for each in self.sides.values())
 
     def counted(self, times: int) -> bool:
-        """Whether it was counted often enough to know that its counts do not vary.
+        """Return whether it was counted often enough to know that its counts do not vary.
 
-        One side alone is counted `times` times. Of two sides one count each is enough where they agree: they are two
-        processes that came to the same. Where they differ, each is counted `times` times, to tell a change from counts
-        that vary. Nothing is wanted of a side that is invalid, and no second count where the other one is.
+        One side alone is counted `times` times. For two sides one count each is enough if they agree, because two
+        processes have the same counts then. If they differ, each is counted `times` times, to tell a change from counts
+        that vary. An invalid side is not counted again, and neither is the other one.
         """
         able = [each for each in self.sides.values() if each.invalid is None]
         least = min((len(each.counted) for each in able), default=times)

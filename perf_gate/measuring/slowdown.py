@@ -1,4 +1,4 @@
-"""A slowdown that is planted on purpose, to see whether the gate catches it."""
+"""A slowdown that is injected to see whether the gate detects it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class InjectedSlowdown:
     scenario: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be waited for."""
+        """Raise ValueError for a slowdown that cannot be waited for."""
         if not self.arm:
-            raise ValueError("a planted slowdown needs the name of an arm, e.g. warm=1.05")
+            raise ValueError("an injected slowdown needs the name of an arm, e.g. warm=1.05")
         if not (math.isfinite(self.factor) and 1 <= self.factor <= 10):
-            raise ValueError(f"a planted slowdown is a factor from 1 to 10 (1.05 = 5 % slower), not {self.factor}")
+            raise ValueError(f"an injected slowdown is a factor from 1 to 10 (1.05 = 5 % slower), not {self.factor}")
 
     def shares(self, scenario: Scenario) -> Mapping[str, float]:
-        """Arm -> share of its typical seconds that a worker waits after each visit; empty: not concerned."""
+        """Return arm -> share of its typical seconds that a worker waits after each visit; empty: no arm of it."""
         concerned = self.arm in scenario.arms and self.scenario in ("", scenario.id)
         return {self.arm: self.factor - 1} if concerned else {}
 
     def __str__(self) -> str:
-        """As it is asked for, e.g. "warm=1.05@prefix200"."""
+        """Return the text that `parse_slowdown` reads, e.g. "warm=1.05@prefix200"."""
         return f"{self.arm}={self.factor:g}" + (f"@{self.scenario}" if self.scenario else "")
 
 

@@ -1,8 +1,8 @@
-"""What runs inside a worker process: opens scenarios, counts and visits them, and answers with plain data.
+"""The code that runs in a worker process: opens scenarios, counts and visits them, and answers with plain data.
 
-It knows nothing of pytest, statistics or records. One request at a time comes over the channel as a dict of
-builtins and is answered by one dict; whatever a scenario raises comes back as data, so that only a worker
-that died or hangs has to be noticed from outside.
+It knows nothing of pytest, statistics or records. Each request comes over the channel as a dict of builtins and is
+answered by one dict. What a scenario raises is returned as data, so that the parent has to notice only a worker that
+died or hangs.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ CLOCK_DIGITS = 10  # of a second; no clock is finer, and a record need not store
 
 
 class Channel(Protocol):
-    """The two things that a worker needs of an execnet channel."""
+    """The part of an execnet channel that a worker uses."""
 
     def send(self, item: object, /) -> None:
-        """Hand `item`, made of builtins only, to the parent."""
+        """Send `item`, made of builtins only, to the parent."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Requests of the parent until it closes the channel."""
+        """Yield the parent's requests until it closes the channel."""
 
 
 class BadValueError(Exception):
-    """A scenario handed out a number that cannot be one (no number, not finite, a time of zero)."""
+    """A scenario returned something that is not a valid number (not finite, a time of zero)."""
 
 
 @dataclass
 class OpenScenario:
-    """A scenario that is ready to be visited, with its endless supply of orders.
+    """A scenario that is open, with the orders in which to visit its arms.
 
-    plant: arm -> share of its typical seconds to wait after each visit. clean: arm -> seconds of its visits so far
-    without that wait, sorted; kept for planted arms only.
+    injected: arm -> share of its typical seconds to wait after each visit. clean: arm -> seconds of its visits so far
+    without that wait, sorted; only for arms in `injected`.
     """
 
     scenario: Scenario
@@ -68,13 +68,13 @@ class OpenScenario:
         return [arm for arm, every in arms.items() if every == min(arms.values())]
 
     def visit(self, arm: str) -> float:
-        """Seconds of one visit, those of a planted wait included; raises BadValueError and what the scenario raises."""
+        """Visit an arm and return its seconds, an injected wait included. Raises BadValueError and what it raises."""
         seconds = checked_seconds(self.scenario.visit(arm))
         if arm not in self.injected:
             return seconds
         clean = self.clean.setdefault(arm, [])
         bisect.insort(clean, seconds)
-        # Of the median, so that one disturbed visit does not wait longer than the others.
+        # A share of the median, so that one disturbed visit does not wait longer than the others.
         return seconds + spin(self.injected[arm] * clean[len(clean) // 2])
 
 
@@ -86,11 +86,10 @@ class ScenarioHost:
     homes: Mapping[str, str] = field(default_factory=dict)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what `request["ask"]` says and return {"ok": True, ...} or {"ok": False, "kind", "message",
-        ...}.
+        """Run the request `request["ask"]` and return {"ok": True, ...} or {"ok": False, "kind", "message", "traceback"}.
 
-        kind is "premise" (InvalidPremise), "value" (an impossible number), "import" or "error" (anything
-        else); message names arm and round where there is one; traceback is the text of the traceback.
+        kind is "premise" (InvalidPremise), "value" (an invalid number), "import" or "error" (anything else); message
+        names arm and round if there is one; traceback is text.
         """
         asks: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self.hello,
@@ -122,7 +121,7 @@ class ScenarioHost:
         }
 
     def hello(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say who answers, and under which of the asked environment variables; homes: see Side.homes."""
+        """Return pid, Python version and the environment variables asked for. homes: see Side.homes."""
         self.homes = request.get("homes", {})
         install_finder(self.homes)
         return {
@@ -153,7 +152,7 @@ class ScenarioHost:
                 opened.visit(arm)
                 cost[arm] = time.perf_counter() - began
         opened.where = ""
-        # What lives now lives until the end: frozen, it costs the collections between the rounds nothing.
+        # What is alive now lives to the end. Frozen, it does not slow down the collections between rounds.
         gc.collect()
         gc.freeze()
         return {"cost": cost}
@@ -171,8 +170,8 @@ class ScenarioHost:
         """Visit the arms for `rounds` rounds and return the seconds of each visit by arm, in order of
         time.
 
-        Where request["warm_up"] asks for it, an unrecorded visit of each frequent arm comes first: what was done before
-        has driven code and data out of the processor's caches, and the arm that runs more code pays more for that.
+        If request["warm_up"] is true, an unrecorded visit of each frequent arm comes first. Other work has evicted code
+        and data from the processor's caches, which would slow down the arm that runs more code.
         """
         opened = self.opened[request["name"]]
         seconds: dict[str, list[float]] = {arm: [] for arm in opened.scenario.arms}
@@ -201,9 +200,9 @@ class ScenarioHost:
 
 
 def spin(seconds: float) -> float:
-    """Keep the processor busy for `seconds` (>= 0) and return how long it really took.
+    """Keep the processor busy for `seconds` (>= 0) and return how long it took.
 
-    Sleeping would give the core away and take as long as the scheduler likes.
+    Sleeping would give up the core and take as long as the scheduler decides.
     """
     began = time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds:
@@ -212,9 +211,9 @@ def spin(seconds: float) -> float:
 
 
 def checked_seconds(seconds: object) -> float:
-    """Return `seconds` as a float; raise BadValueError unless it is a finite number greater than zero."""
+    """Return `seconds` as a float. Raises BadValueError unless it is a finite number greater than zero."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
-        raise BadValueError(f"visit returned {seconds!r}, which is no number of seconds")
+        raise BadValueError(f"visit returned {seconds!r}, which is not a number of seconds")
     plain = round(float(seconds), CLOCK_DIGITS)
     if not math.isfinite(plain) or plain <= 0:
         raise BadValueError(f"visit returned {plain!r} seconds, which is not a finite time greater than zero")
@@ -222,7 +221,7 @@ def checked_seconds(seconds: object) -> float:
 
 
 def checked_number(metric: object, value: object) -> int | float:
-    """Return `value` as a plain int or float; raise BadValueError where it is none or not finite."""
+    """Return `value` as an int or float. Raises BadValueError if it is neither or not finite."""
     if not isinstance(value, bool):
         if isinstance(value, Integral):
             return int(value)
@@ -234,8 +233,8 @@ def checked_number(metric: object, value: object) -> int | float:
 def find(module: str, qualname: str, file: str) -> type[Scenario]:
     """Return the scenario class `qualname` of `module`.
 
-    A test module that pytest imported under a name of its own (importlib mode) cannot be imported by this
-    name; it is then loaded from `file` under the same name. Raises ImportError.
+    A test module that pytest imported in importlib mode cannot be imported by its name. It is loaded from `file` under
+    the same name then. Raises ImportError.
     """
     try:
         found: Any = importlib.import_module(module)
@@ -267,10 +266,10 @@ def _load(module: str, file: str) -> ModuleType:
 
 
 def die_with(parent: int) -> None:
-    """Make sure that this process does not outlive `parent`, even where that is killed with SIGKILL.
+    """Make sure that this process does not outlive `parent`, also if that is killed with SIGKILL.
 
-    The kernel's signal reaches a worker that is deep in native code and would not notice the closed channel
-    for long. Elsewhere than on Linux the closed channel alone ends the worker.
+    The kernel's signal also reaches a worker in native code, which would not notice the closed channel for long. On
+    other systems than Linux only the closed channel ends the worker.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -288,9 +287,8 @@ def answers(requests: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def serve(channel: Channel, parent: int) -> None:
     """Answer requests until the channel closes."""
     die_with(parent)
-    # Ctrl-C reaches the whole foreground process group; the parent decides, and takes its workers down
-    # itself.
+    # Ctrl-C reaches the whole foreground process group; the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(2, 1)  # what a scenario prints goes where its errors go, never into the terminal
+    os.dup2(2, 1)  # what a scenario prints goes to the log with its errors, not to the terminal
     for answer in answers(channel):
         channel.send(answer)

@@ -1,7 +1,7 @@
-"""Worker processes seen from outside: started, asked, and never left behind.
+"""Starts worker processes, sends them requests, and ends every one of them.
 
-The processes are execnet popen gateways. They must be started from a thread that lives as long as they do:
-the kernel ties a worker to the thread that started it (PR_SET_PDEATHSIG, see perf_gate.measuring.worker.die_with).
+The processes are execnet popen gateways. They have to be started from a thread that lives as long as they do: the
+kernel ties a worker to the thread that started it (PR_SET_PDEATHSIG, see perf_gate.measuring.worker.die_with).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import execnet
 
 from perf_gate.folder import LOGS, TemporaryFolder
 
-# Hash seed and thread counts change what is measured, so they are fixed before the interpreter starts.
+# Hash seed and thread counts change what is measured, so they are set before the interpreter starts.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# Settings of the allocator that a shell may carry: without them every worker runs with the C library's
+# Settings of the allocator that a shell may have. They are removed, so that every worker runs with the C library's
 # defaults.
 ALLOCATOR_VARIABLES = (
     "GLIBC_TUNABLES",
@@ -42,8 +42,8 @@ BASE = "base"
 
 # Where the gate itself is imported from: the same one on both sides of a comparison.
 GATE = str(Path(__file__).resolve().parents[2])
-# An interpreter of its own has a sys.path of its own; `None` in the path that is sent stands for it. The gate is
-# imported ahead of it, or the gate's whole neighbourhood would have to be on it.
+# Another interpreter has a sys.path of its own; `None` in the path that is sent means that one. The gate is imported
+# before the path is set, so that its folder need not be on it.
 BOOTSTRAP = """
 import sys
 path, parent, gate = channel.receive()
@@ -59,15 +59,14 @@ SHELL = 'cd "$0" && exec 2>>"$1" && shift && exec "$@"'
 
 
 class LostWorkerError(Exception):
-    """A worker died, hung or answered nonsense. It is dead by now; the text says what was seen of it."""
+    """A worker died, hung or sent an invalid answer. It has ended by now; the message says what happened."""
 
 
 class FailedScenarioError(Exception):
-    """The worker is well, but the scenario is not: the text says why, `kind` is that of
-    perf_gate.measuring.worker.Stage.answer."""
+    """The scenario failed in a worker that is still alive. kind: see perf_gate.measuring.worker.ScenarioHost.answer."""
 
     def __init__(self, message: str, kind: str, traceback: str) -> None:
-        """Keep the kind and the traceback's text beside the message."""
+        """Keep message, kind and the text of the traceback."""
         super().__init__(message)
         self.kind = kind
         self.traceback = traceback
@@ -75,12 +74,11 @@ class FailedScenarioError(Exception):
 
 @dataclass(frozen=True)
 class Side:
-    """Whose code runs in a worker.
+    """Which code a worker runs.
 
-    directory: project root; the worker runs in it and imports from it first.
-    python: the interpreter. path: what follows the directory on sys.path (default: as in this process; None: what
-    the interpreter has of its own).
-    homes: import name -> folder, for packages that must come from there and from nowhere else: the subject.
+    directory: project root; the worker runs in it and imports from it first. python: the interpreter. path: what
+    follows the directory on sys.path (default: as in this process; None: the interpreter's own). homes: import name ->
+    folder, for the packages under test, which are imported from there and from nowhere else.
     """
 
     directory: Path
@@ -93,7 +91,7 @@ class Side:
 
     @property
     def whole_path(self) -> list[str | None]:
-        """What sys.path is to be; None stands for the interpreter's own entries."""
+        """The worker's sys.path; None means the interpreter's own entries."""
         first = str(self.directory)
         return [first, None] if self.path is None else [first, *(entry for entry in self.path if entry != first)]
 
@@ -109,7 +107,7 @@ class Conditions:
     deadline: float = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse impossible conditions."""
+        """Raise ValueError for impossible values."""
         if self.threads < 1:
             raise ValueError(f"a worker runs with at least 1 thread, not {self.threads}")
         if not (math.isfinite(self.deadline) and self.deadline > 0):
@@ -117,7 +115,7 @@ class Conditions:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that a worker starts with, over those of this process."""
+        """The environment variables of a worker, in addition to those of this process."""
         fixed = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
         fixed |= {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false"}
         if "HF_HUB_OFFLINE" in os.environ:
@@ -126,11 +124,10 @@ class Conditions:
 
 
 class Worker:
-    """One worker process. `ask` and `hear` are apart so that several workers can be busy at once."""
+    """One worker process. `ask` and `receive` are separate, so that several workers can work in parallel."""
 
     def __init__(self, number: int, side: Side, conditions: Conditions, log: Path, bootstrap: str = BOOTSTRAP) -> None:
-        """Start the process; raises LostWorkerError where it does not come up. `log` takes all that it
-        prints."""
+        """Start the process. Raises LostWorkerError if it does not start. log: file for everything that it prints."""
         self.number = number
         self.side = side
         self.pid = 0
@@ -150,7 +147,7 @@ class Worker:
             raise
 
     def __str__(self) -> str:
-        """Name it as in messages."""
+        """Return its name for messages."""
         return f"worker {self.number} ({self.side.name})"
 
     def _spec(self) -> execnet.XSpec:
@@ -162,58 +159,58 @@ class Worker:
         return spec
 
     def ask(self, ask: str, **details: object) -> None:
-        """Hand over a request; `hear` waits for its answer. Raises LostWorkerError."""
+        """Send a request; `receive` waits for its answer. Raises LostWorkerError."""
         self._pending = {"ask": ask, **details}
         try:
             self._channel.send(self._pending)
         except OSError as error:
-            raise self._lost(f"died before it was asked to {ask}") from error
+            raise self._lost(f"died before it could be sent {ask!r}") from error
 
     def receive(self, deadline: float | None = None) -> dict[str, Any]:
-        """Wait for the answer to the last request, at most `deadline` seconds (None: as the conditions say).
+        """Wait for the answer to the last request, at most `deadline` seconds (None: that of the conditions).
 
-        Raises FailedScenarioError where the scenario failed, LostWorkerError where the worker did.
+        Raises FailedScenarioError if the scenario failed, LostWorkerError if the worker did.
         """
         ask = self._pending["ask"]
         seconds = self._conditions.deadline if deadline is None else deadline
         try:
             answer = self._channel.receive(timeout=seconds)
         except self._channel.TimeoutError as error:
-            raise self._lost(f"gave no answer to {ask!r} within {seconds:g} s and was killed") from error
+            raise self._lost(f"did not answer {ask!r} within {seconds:g} s and was killed") from error
         except EOFError as error:
-            raise self._lost(f"died while busy with {ask!r}") from error
+            raise self._lost(f"died during {ask!r}") from error
         except execnet.RemoteError as error:
-            raise self._lost(f"broke down while busy with {ask!r}: {error}") from error
+            raise self._lost(f"failed during {ask!r}: {error}") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-            raise self._lost(f"answered {ask!r} with nonsense: {answer!r:.200}")
+            raise self._lost(f"sent an invalid answer to {ask!r}: {answer!r:.200}")
         if not answer["ok"]:
             raise FailedScenarioError(answer["message"], answer["kind"], answer["traceback"])
         return answer
 
     def request(self, ask: str, **details: object) -> dict[str, Any]:
-        """Ask and hear."""
+        """Send a request and wait for its answer."""
         self.ask(ask, **details)
         return self.receive()
 
     def send_hello(self) -> None:
-        """Say where the subject comes from and ask for the worker's name, to `hear_greeting`; apart so that several
-        interpreters start side by side."""
+        """Send the first request, with the homes of the subject. `receive_hello` is separate, so that several
+        interpreters start in parallel."""
         environment = [*self._conditions.environment, *ALLOCATOR_VARIABLES]
         self.ask("hello", environment=environment, homes=dict(self.side.homes))
 
     def receive_hello(self) -> dict[str, Any]:
         """Return pid, Python version and environment of the worker. Raises LostWorkerError."""
-        # The deadline is for scenarios; an interpreter on a busy machine may take longer to come up.
+        # The deadline is for scenarios; an interpreter on a busy machine may take longer to start.
         try:
             hello = self.receive(max(BOOT_SECONDS, self._conditions.deadline))
         except FailedScenarioError as error:
-            raise self._lost(f"cannot begin: {error}") from error
+            raise self._lost(f"cannot start: {error}") from error
         self.pid = hello["pid"]
         return hello
 
     def bad_answer(self, answer: object) -> LostWorkerError:
-        """Kill the worker that gave a well-formed but senseless answer; return what to raise."""
-        return self._lost(f"answered {self._pending['ask']!r} with nonsense: {answer!r:.200}")
+        """Kill a worker whose answer has the wrong content; return the error to raise."""
+        return self._lost(f"sent an invalid answer to {self._pending['ask']!r}: {answer!r:.200}")
 
     def _lost(self, what: str) -> LostWorkerError:
         status = self.kill()
@@ -224,7 +221,7 @@ class Worker:
         return LostWorkerError(f"{self} {what}{self.tail()}")
 
     def tail(self, lines: int = 8) -> str:
-        """The last lines that the worker printed, to be appended to a message; empty where it was silent."""
+        """Return the last lines that the worker printed, for a message; empty if there are none."""
         try:
             text = self._log.read_text(errors="replace").strip()
         except OSError:
@@ -232,7 +229,7 @@ class Worker:
         return f"\nlast lines of its output:\n{chr(10).join(text.splitlines()[-lines:])}" if text else ""
 
     def kill(self) -> int | None:
-        """End the process at once, wait for it, and return its status as subprocess does."""
+        """Kill the process, wait for it, and return its status as subprocess does."""
         io = self._gateway._io
         io.kill()
         status: int | None = io.wait()
@@ -240,17 +237,16 @@ class Worker:
         return status
 
     def close(self) -> None:
-        """Let the process end; kill it where it has not ended after two seconds."""
+        """Let the process end; kill it after two seconds."""
         self._channel.close()
         self._group.terminate(timeout=2.0)
 
 
 class WorkerPool:
-    """Starts workers and, as a context manager, takes every one of them down on the way out, whatever the
-    reason."""
+    """Starts workers. A context manager: all of them have ended when it is left, whatever the reason."""
 
     def __init__(self, conditions: Conditions, bootstrap: str = BOOTSTRAP) -> None:
-        """Nothing is started before `hire`."""
+        """Start nothing before `start`."""
         self.conditions = conditions
         self.started = 0
         self._bootstrap = bootstrap
@@ -258,14 +254,14 @@ class WorkerPool:
         self._logs = TemporaryFolder(prefix=LOGS)
 
     def __enter__(self) -> WorkerPool:
-        """Make room for what the workers print; nothing is started before `hire`."""
+        """Create the folder for what the workers print."""
         self._logs.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take all down: gently after success, at once after an error or Ctrl-C."""
+        """End all workers: let them finish after success, kill them after an error or Ctrl-C."""
         for worker in list(self._running):
             self._running.remove(worker)
             if kind is None:
@@ -276,12 +272,11 @@ class WorkerPool:
 
     @property
     def running(self) -> Sequence[Worker]:
-        """The workers that were hired and not dismissed."""
+        """The workers that were started and not stopped."""
         return tuple(self._running)
 
     def start(self, sides: Sequence[Side]) -> list[Worker]:
-        """Start one worker per side, all booting at the same time. Raises LostWorkerError where one does not
-        come up."""
+        """Start one worker per side, all in parallel. Raises LostWorkerError if one does not start."""
         batch = []
         for side in sides:
             self.started += 1
@@ -303,6 +298,6 @@ class WorkerPool:
                 worker.close()
 
     def discard(self, worker: Worker) -> None:
-        """Drop a worker that is lost already."""
+        """Remove a worker that is lost."""
         if worker in self._running:
             self._running.remove(worker)

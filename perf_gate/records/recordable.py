@@ -31,7 +31,7 @@ def require_recordable(
     previous: Record | None = None,
     workers: int = 8,
 ) -> None:
-    """Raise NotRecordableError unless the run deserves to be held against others.
+    """Raise NotRecordableError unless the run deserves to be compared with others.
 
     failed: tests that failed or erred. left_out: tests deselected, skipped or expected to fail. unmeasured:
     scenarios that were asked for and not measured. sampled: False for a run of exact metrics only.

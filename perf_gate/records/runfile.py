@@ -47,7 +47,7 @@ class Run:
     """What one run measured.
 
     section: its valid scenarios, at least one. invalid: scenario -> why nothing may be concluded from it.
-    plant: the slowdown that was planted, as it was asked for; "" for an honest run. seconds: wall time of the
+    plant: the slowdown that was injected, as it was asked for; "" for an honest run. seconds: wall time of the
     measuring. terms: what it was judged by; None in a file from before that was written down. base: what was measured
     in turns with it, scenario by scenario, under the same worker names; None where nothing was. base_invalid: scenario
     -> why the base could not be measured; None for a run without a base.

@@ -150,7 +150,7 @@ class ForestPlot(Plot):
     def reach(self) -> float:
         """Half of the axis, as a share: most intervals and every regression; what goes beyond gets an arrow.
 
-        One noisy metric with a wide allowance must not squeeze all others to a dot.
+        One noisy metric with a wide threshold must not squeeze all others to a dot.
         """
         spans = sorted(max(abs(end or 0.0) for end in (row.low, row.high, row.change)) for row in self.rows)
         usual = spans[int(USUAL * (len(spans) - 1))]
@@ -223,7 +223,7 @@ def _unit(row: Row) -> str:
 
 
 def label(row: Row) -> str:
-    """The name of a row: its scenario's id, or what was pooled; and the older record, where it is held against one."""
+    """The name of a row: its scenario's id, or what was pooled; and the older record, where it is compared with one."""
     if row.scenario == POOLED:
         name = "all scenarios, pooled"
     elif row.scenario.startswith(POOLED_PREFIX):

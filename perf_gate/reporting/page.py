@@ -124,7 +124,7 @@ class Plots:
 
 
 def plots(data: ReportData) -> Plots:
-    """Everything that is drawn of a dossier."""
+    """Everything that is drawn of a report."""
     return Plots(_forest_plot(data), tuple(_history_plots(data)), dict(_visits(data)))
 
 

@@ -18,7 +18,7 @@ from perf_gate.reporting import plot_folder
 from perf_gate.reporting.library import ReportError, require
 from perf_gate.reporting.report_data import ReportData, ReportSide
 from perf_gate.session.options import COMPARE_WORKERS, looks_between
-from perf_gate.session.output import Output, Page, PlotFolder, abandon, clear, is_samples, named
+from perf_gate.session.output import Output, Page, PlotFolder, clear, is_samples, mark_unfinished, named
 from perf_gate.showing.table import headline
 from perf_gate.value import checked, parse_chance
 from perf_gate.verdict import Exit, exit_status
@@ -33,7 +33,7 @@ def add_parser(verbs: Any) -> None:
         "files", nargs="+", metavar="FILE",
         help="records, oldest first, the last of which is judged against the one before it: baselines/*.json; the last"
         " may also hold the samples of a run (pytest --gate-samples), which are judged against the base beside them if"
-        " there is one. A file alone that holds no base is shown and held against nothing",
+        " there is one. A file alone that holds no base is shown and not compared with anything",
     )  # fmt: skip
     verb.add_argument("--out", type=Path, default=PAGE, metavar="FILE.html", help="the page (default: %(default)s)")
     verb.add_argument(
@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
     return data.status
 
 
-def abandoned(arguments: Sequence[str]) -> None:
+def mark_page_unfinished(arguments: Sequence[str]) -> None:
     """Leave no page of an earlier call of the verb where `arguments` could not be read."""
     given = named(arguments, ("--out", "--plots"), Path.cwd())
-    abandon(_targets(given["--out"] or PAGE, given["--plots"]))
+    mark_unfinished(_targets(given["--out"] or PAGE, given["--plots"]))
 
 
 def _targets(page: Path, plots: Path | None) -> tuple[Output, ...]:
@@ -126,7 +126,7 @@ def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> Re
         [f"{others} of the files given hold another profile than {last.profile!r} and are left out."] if others else []
     )
     if isinstance(last, Run) and last.injected:
-        notes.append(f"Planted slowdown {last.injected}: slower on purpose, this run measures nothing.")
+        notes.append(f"Injected slowdown {last.injected}: slower on purpose, this run measures nothing.")
     terms = _terms(last, alpha)
     data = ReportData(now, notes=tuple(notes), history=tuple(records), alpha=terms.alpha)
     if isinstance(last, Run) and last.paired:

@@ -44,7 +44,7 @@ class ReportSide:
 class ReportData:
     """A judged run, or one that was only measured.
 
-    reference: what it was held against; None: nothing was compared. rows: as judged. status: exit status of the run.
+    reference: what it was compared with; None: nothing was compared. rows: as judged. status: exit status of the run.
     faults: what went wrong beside the rows (a record that cannot be read, a failed test), each a sentence.
     notes: what a reader must know first. history: the records of the profile, oldest first. alpha: promised chance
     of a false alarm. paired: `reference` is a base that was measured in turns with the run, and no record.
@@ -116,7 +116,7 @@ class ReportData:
             gain = f" {_metrics(better, 'is', 'are')} better{anew}." if better else ""
             return f"{_metrics(len(judged), 'was', 'were')} judged; none is worse than{against}.{gain}"
         if self.outcome is Outcome.NOT_COMPARED:
-            return "This is what was measured. It was held against nothing, so it says nothing about a change."
+            return "This is what was measured. It was not compared with anything, so it says nothing about a change."
         if self.faults:
             return self.faults[0]
         open_rows = sum(red(row) for row in self.rows)

@@ -23,7 +23,7 @@ def _advice(verdict: Verdict, *, paired: bool) -> str | None:
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of one metric with one verdict, at least one. paired: held against a base in the same run."""
+    """Rows of one metric with one verdict, at least one. paired: compared with a base in the same run."""
 
     rows: tuple[Row, ...]
     paired: bool = False
@@ -52,7 +52,7 @@ class Result:
         if len(self.reasons) == 1 or advice is None:
             return first.why
         if first.against:
-            return f"Held against the oldest comparable record, {first.against}: small steps may have added up."
+            return f"Compared with the oldest comparable record, {first.against}: small steps may have added up."
         if isinstance(first.metric, Exact) and first.verdict is Verdict.REGRESSED:
             return f"It is counted, so this is no noise. {find(paired=self.paired)}"
         return advice

@@ -1,4 +1,4 @@
-"""What a run is measured against, beside it and in turns."""
+"""The base of --gate-against, which is measured in turns with the candidate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from perf_gate.records.provenance import Provenance
 
 @dataclass(frozen=True)
 class Against:
-    """The base to measure beside the candidate. subject: what differs between them. python: None: the same.
+    """The base, and what differs between it and the candidate.
 
-    candidate: the project root that the candidate's subject comes from.
+    candidate: project root that the candidate's subject comes from. python: interpreter of the base; None: this one.
     """
 
     base: Base
@@ -24,11 +24,11 @@ class Against:
     python: str | None = None
 
     def provenance(self, candidate: Provenance) -> Provenance:
-        """Where the base's measurements come from."""
+        """Return the provenance of the base's measurements."""
         return self.base.provenance(candidate, python=self.python)
 
     def sides(self, root: Path, base_root: Path) -> tuple[Side, Side]:
-        """Candidate and base: the same suites in the same directory `root`, each with its own subject."""
+        """Return candidate and base: the same suites in the same directory `root`, each with its own subject."""
         ours = Side(root, homes=self.subject.homes(self.candidate))
         homes = self.subject.homes(base_root)
         if self.python is None:

@@ -1,4 +1,4 @@
-"""Shows samples and counts that were taken elsewhere in pytest-benchmark's table, groups and JSON."""
+"""Adds samples that the workers took to pytest-benchmark's tables and JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from perf_gate.scenario import Scenario
 
 
 def replaying_timer(values: Iterator[float]) -> Callable[[], float]:
-    """A clock that reads 0 at the start of each round and the round's value at its end."""
+    """Return a timer that reads 0 at the start of each round and the round's value at its end."""
     return chain.from_iterable((0.0, value) for value in values).__next__
 
 
 def add_benchmark_rows(item: pytest.Item, session: Any, scenario: Scenario, measurement: Measurement) -> None:
-    """Add one row per timed arm to pytest-benchmark's `session`; of a scenario never timed, one per number of bytes.
+    """Add one row per timed arm to pytest-benchmark's `session`; for a scenario without arms, one per number of bytes.
 
-    Nothing is added where pytest-benchmark is told to show nothing (--benchmark-disable).
+    Adds nothing under --benchmark-disable.
     """
     if session.disabled:
         return
@@ -47,7 +47,7 @@ def _add(
     values: Sequence[float],
     extra_info: Mapping[str, object],
 ) -> None:
-    """The fixture `benchmark` allows one use per test, hence one of our own for each row."""
+    """Add one row. Each needs a fixture of its own, because `benchmark` can be used only once per test."""
     # pytest-benchmark comes without types.
     make_fixture: Any = BenchmarkFixture
     wrap: Any = NameWrapper
@@ -64,9 +64,9 @@ def _add(
     fixture.name = f"{item.name} {label}"
     fixture.fullname = f"{measurement.scenario} {label}"
     fixture.param = scenario.id
-    # Every row has it, so that --benchmark-group-by=param:arm can group them all.
+    # In every row, so that --benchmark-group-by=param:arm can group them.
     fixture.params = {**scenario.fields(), "arm": label}
     fixture.extra_info = dict(extra_info)
     fixture.pedantic(int, rounds=len(values))
-    # It divides by the iterations, which makes a float of a whole number of bytes.
+    # pytest-benchmark divides by the iterations, which makes a whole number of bytes a float.
     fixture.stats.stats.data[:] = values

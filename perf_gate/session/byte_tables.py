@@ -1,4 +1,4 @@
-"""Shows rows of bytes among pytest-benchmark's tables, which know seconds only."""
+"""Separate tables for rows of bytes, because pytest-benchmark's tables take every value for seconds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ UNIT = "byte"
 
 
 class ByteTables:
-    """A plugin object: takes the rows of bytes out of pytest-benchmark's groups and shows them itself.
+    """A plugin object: takes the rows of bytes out of pytest-benchmark's groups and prints them in tables of its own.
 
-    However the rows are grouped, no table then holds seconds and bytes in one column, and no count gets a
-    rate, a spread or a histogram. What is saved and compared stays pytest-benchmark's business.
+    So no table has seconds and bytes in one column, however the rows are grouped, and no count gets a rate, a spread or
+    a histogram. pytest-benchmark still saves and compares all rows.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        """No group is known before the end of the session."""
+        """Keep the configuration; the groups are known at the end of the session."""
         self._config = config
         self._groups: list[Group] = []
 
@@ -36,7 +36,7 @@ class ByteTables:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_benchmark_group_stats(self) -> Generator[None, Iterable[Group], list[Group]]:
-        """Part each group by what its rows hold."""
+        """Split each group into rows of seconds, which pytest-benchmark gets, and rows of bytes."""
         groups = [(name, list(rows)) for name, rows in (yield)]
         self._groups = _only(groups, bytes_wanted=True)
         for _, rows in self._groups:
@@ -44,7 +44,7 @@ class ByteTables:
         return _only(groups, bytes_wanted=False)
 
     def _forgive(self, rows: Iterable[Row]) -> None:
-        """--benchmark-compare-fail takes every percentage of 0 for infinitely more, of an equal 0 too."""
+        """Drop the failures of --benchmark-compare-fail for 0 bytes now and before, of which every percentage is 0."""
         session, rows = self._session, list(rows)
         now = {row["fullname"]: row for row in rows if row["path"] is None}
         before = [row for row in rows if row["path"] is not None]
@@ -58,7 +58,7 @@ class ByteTables:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show them behind the tables of seconds."""
+        """Print the tables of bytes after those of seconds."""
         session = self._session
         if not self._groups:
             return
@@ -66,7 +66,7 @@ class ByteTables:
             for name, rows in self._groups:
                 _show(terminalreporter, name, rows, sort=session.sort, name_format=session.name_format)
         if not session.groups:
-            # pytest-benchmark looks at its own --benchmark-compare-fail only where it has something to show.
+            # pytest-benchmark checks --benchmark-compare-fail only if it has something to show.
             session.check_regressions()
 
 
@@ -78,7 +78,7 @@ def _only(groups: Iterable[Group], *, bytes_wanted: bool) -> list[Group]:
 def _show(
     reporter: pytest.TerminalReporter, group: str | None, rows: Sequence[Row], *, sort: str, name_format: Any
 ) -> None:
-    """One table; it looks like pytest-benchmark's, with the one column that a count has."""
+    """Print one table like pytest-benchmark's, with one column."""
     lines = [
         (name_format(row), f"{row['min']:,.10g}" if row["min"] % 1 else f"{int(row['min']):,}")
         for row in sorted(rows, key=lambda row: row[sort])
@@ -104,11 +104,10 @@ def _show(
 def pytest_benchmark_scale_unit(  # noqa: PLR0917 - the hook's arguments
     config: pytest.Config | None, unit: str, benchmarks: Sequence[Row], best: Row, worst: Row, sort: str
 ) -> tuple[str, float]:
-    """For `pytest-benchmark compare`, which asks the top-level conftest.py alone: leave bytes unscaled.
+    """Leave bytes unscaled in `pytest-benchmark compare`, which takes this hook from the top-level conftest.py only.
 
-    Its tables scale by the smallest value, as if it were seconds; the smallest number of bytes is often 0.
-    Everything else is scaled as usual. Within pytest, where pytest-benchmark's own answer comes first, it is
-    never asked.
+    It scales by the smallest value as if that were seconds; the smallest number of bytes is often 0. Everything else is
+    scaled as usual. Within pytest this hook is never called, because pytest-benchmark's own comes first.
     """
     if not all(map(shows_bytes, benchmarks)):
         # pytest-benchmark comes without types.

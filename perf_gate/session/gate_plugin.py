@@ -1,4 +1,4 @@
-"""One pytest session under the gate: measures, hands out verdicts, and decides the exit status."""
+"""One pytest session with the gate: measures, gives each test its verdict, and sets the exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perf_gate.records.section import RecordError
 from perf_gate.reporting.library import ReportError, require
 from perf_gate.scenario import Scenario
 from perf_gate.session.benchmark_rows import add_benchmark_rows
-from perf_gate.session.output import abandon, clear
+from perf_gate.session.output import clear, mark_unfinished
 from perf_gate.session.scenario_collector import ScenarioCollector
 from perf_gate.session.selection import MARKER, scenario_of
 from perf_gate.session.session_reporter import SessionReporter
@@ -38,10 +38,10 @@ RED = ("perf gate", "red")
 
 
 class GatePlugin:
-    """A plugin object: its pytest_* methods are hooks. Silent and without cost where no test uses scenarios."""
+    """A plugin object: its pytest_* methods are hooks. It does nothing if no test uses scenarios."""
 
     def __init__(self, config: pytest.Config, settings: Settings, collector: ScenarioCollector) -> None:
-        """Nothing is known before collection."""
+        """Keep the settings; the scenarios are known after collection."""
         self.settings = settings
         self._config = config
         self._collector = collector
@@ -55,7 +55,7 @@ class GatePlugin:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to say: a scenario was collected, or a verdict, record or report was asked for."""
+        """Whether there is anything to report: a scenario was collected, or a verdict, record or report asked for."""
         asked = self.settings.asks or self.settings.report_writer
         return bool(self._collector.tasks or self._red or asked) and not only_asks(self._config)
 
@@ -69,7 +69,7 @@ class GatePlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """See to it that a report can be made, and that none of an earlier run is taken for this one's."""
+        """Remove the outputs of an earlier run, and check that a report can be made."""
         if self._idle:
             return
         clear(self.settings.outputs)
@@ -80,7 +80,7 @@ class GatePlugin:
             raise pytest.UsageError(str(error)) from None
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say what is going to be measured and judged, before the wait begins."""
+        """Print what is going to be measured and compared, before the wait begins."""
         if not self.active or is_distributed(self._config) or self._muted:
             return []
         if self.settings.compares:
@@ -91,7 +91,7 @@ class GatePlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Find out what is going to be measured, before the first test."""
+        """Collect the scenarios to measure, before the first test."""
         option = session.config.option
         broken = session.testsfailed and not option.continue_on_collection_errors
         if broken or not self.active:
@@ -113,24 +113,24 @@ class GatePlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Measure everything before the first test that asks for a verdict; the tests ahead of it prove it right."""
+        """Measure all scenarios before the first test of one; the tests before it check that the answers are right."""
         if not self._waiting or item.nodeid not in self._collector.tasks:
             return
         waiting, self._waiting = self._waiting, []
         if self._state.failures:
             first = self._state.failures[0]
             self._state.fail(
-                f"nothing was measured: {first} failed before, and what is wrong need not be timed; mend it"
+                f"nothing was measured: {first} failed first, and wrong answers are not worth timing; fix it"
             )
         else:
             self._measure(waiting)
 
     def _prepare(self) -> None:
-        """Find out where we are and what to hold the run against; once, before anything is measured."""
+        """Find the provenance of the run and what to compare it with; once, before anything is measured."""
         if self._state.provenance.machine or self._state.fault is not None:
             return
         if is_distributed(self._config):
-            self._state.fail("pytest-xdist runs tests side by side, so nothing was measured: drop -n")
+            self._state.fail("pytest-xdist runs tests in parallel, so nothing was measured: drop -n")
             return
         options: dict[str, str | int | float | bool | None] = {}
         for answer in self._config.hook.pytest_perf_gate_options(config=self._config):
@@ -150,7 +150,7 @@ class GatePlugin:
         )
         if settings.reference is None:
             return
-        from perf_gate.session.record_comparison import RecordComparison  # noqa: PLC0415 - scipy takes time that other runs need not wait
+        from perf_gate.session.record_comparison import RecordComparison  # noqa: PLC0415 - it imports scipy, which takes long
 
         try:
             comparison = self._state.comparison = RecordComparison(
@@ -226,7 +226,7 @@ class GatePlugin:
     # ---------------------------------------------------------------- judging
 
     def judge(self, item: pytest.Item, scenario: Scenario) -> None:
-        """Show the scenario's samples in pytest-benchmark's table and fail the test where it is not green."""
+        """Add the scenario's samples to pytest-benchmark's table, and fail the test unless every metric passes."""
         __tracebackhide__ = True
         task = self._collector.tasks.get(item.nodeid)
         if task is None or scenario != scenario_of(item):
@@ -248,42 +248,42 @@ class GatePlugin:
 
     def _fail(self, item: pytest.Item, text: str) -> None:
         __tracebackhide__ = True
-        # It travels with the report, also from another process.
+        # Kept in the report, so that it arrives from another process too.
         item.user_properties.append(RED)
         pytest.fail(text, pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell a red verdict from a test that failed for a reason of its own."""
+        """Distinguish a test that failed by its verdict from one that failed for another reason."""
         if report.failed:
             ours = report.when == "call" and any(tuple(each) == RED for each in report.user_properties)
             (self._red if ours else self._state.failures).append(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be collected is a failure too."""
+        """Count a file that cannot be collected as a failure."""
         if report.failed:
             self._state.failures.append(report.nodeid)
 
     # ---------------------------------------------------------------- the end
 
     def _unjudged(self) -> list[Row]:
-        """Rows for scenarios whose test did not come to its verdict."""
-        why = "selected, but its test ended without judging it (skipped, stopped by -x, or failed before): run it."
+        """Return rows for the scenarios whose test ended before its verdict."""
+        why = "selected, but its test ended before the verdict (skipped, stopped by -x, or failed): run it."
         lost = [name for name in self._selected if name not in self._judged]
         rows = [Row(name, None, Verdict.MISSING, why=why) for name in lost]
         if self.settings.against is not None:
-            # Against a record the record itself says what is missing.
-            why = "left out by -k, -m, --deselect or the like: drop that, or give the paths that are to be judged."
+            # With a record, the record itself says what is missing.
+            why = "left out by -k, -m, --deselect or the like: drop that option, or give the paths to judge."
             rows += [Row(name, None, Verdict.MISSING, why=why) for name in self._collector.left_out]
         return rows
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the record if one was asked for, and set the exit status."""
+        """Write the record and the other outputs, and set the exit status."""
         ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if self._idle:
             return
         if exitstatus not in ends:
-            abandon(self.settings.outputs)
+            mark_unfinished(self.settings.outputs)
             return
         if not self.active:
             return
@@ -298,7 +298,7 @@ class GatePlugin:
         self._green = session.exitstatus == Exit.PASS
 
     def _status(self, exitstatus: int) -> int:
-        """1 for a failed test or a regression, 10 where anything that was asked for could not be judged."""
+        """Return 1 for a failed test or a regression, 10 if anything that was asked for could not be judged."""
         verdicts = exit_status(self._state.rows) if self.settings.compares else Exit.PASS
         if self._state.failures or verdicts is Exit.REGRESSED:
             return TEST_FAILED
@@ -331,7 +331,7 @@ class GatePlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the verdicts, after pytest-benchmark's table."""
+        """Print the verdicts after pytest-benchmark's tables."""
         if not self.active or hasattr(self._config, "workerinput") or (self._muted and self._green):
             return
         terminalreporter.section("perf gate")
@@ -341,5 +341,5 @@ class GatePlugin:
 
 
 def nothing_undecided(_now: Sequence[Measurement], _look: int) -> set[str]:
-    """Where nothing is compared, the least workers are enough."""
+    """Stop after the first look, because nothing is compared."""
     return set()

@@ -1,4 +1,4 @@
-"""What the suites tell the gate about a run."""
+"""The hook with which suites describe a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ import pytest
 def pytest_perf_gate_options(config: pytest.Config) -> Mapping[str, str | int | float | bool | None]:  # type: ignore[empty-body]
     """Return the suites' options that say what is measured, e.g. {"profile": "quick", "models": "llama-4m"}.
 
-    They are stored in a record's provenance. "profile" also chooses the record: only one of the same
-    profile is compared with. The answers of all implementations are merged.
+    They are stored in a record's provenance. "profile" also selects the records to compare with: only those of the same
+    profile. The results of all implementations are merged.
     """

@@ -1,4 +1,4 @@
-"""The options and ini values of the gate, as pytest is told of them."""
+"""The gate's command-line options and ini values."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from perf_gate.value import (
 
 RECORD_WORKERS = (24, 24)
 COMPARE_WORKERS = (8, 10)
-# A record is made rarely and compared with often: it may take longer.
+# A record is made rarely and compared with often, so it may take longer.
 RECORD_BUDGET = 480.0
 COMPARE_BUDGET = 180.0
-# Pairs: as many on each side. One look: starting a pair takes as long as what it measures, and rounds for pairs that
-# may never come would be missed by those that do.
+# Pairs of workers. There is one look: starting a pair takes as long as its rounds, and time that is kept for pairs that
+# may not be needed would be missing for the others.
 AGAINST_WORKERS = (6, 6)
-# Fewer at the least, so that a dear scenario (TPOT) leaves time to the others.
+# A lower minimum, so that a slow scenario (TPOT) leaves time to the others.
 AGAINST_ROUNDS = (4, 150)
 AGAINST_BUDGET = 220.0
 
 
 def looks_between(least: int, most: int) -> tuple[int, ...]:
-    """Numbers of workers after which a verdict is asked for: the least, the most, and the middle, in pairs."""
+    """Return the numbers of workers after which verdicts are computed: the minimum, the maximum and the middle."""
     return tuple(sorted({least, (least + most) // (2 * BATCH) * BATCH, most}))
 
 
@@ -44,14 +44,14 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--gate-exact",
         action="store_true",
-        help="Judge exact metrics only; nothing is timed. The same verdict on any machine, however noisy.",
+        help="Judge exact metrics only and time nothing. Gives the same verdict on any machine.",
     )
     group.addoption(
         "--gate-record",
         metavar="NAME",
         type=checked(parse_name, "name"),
-        help="Measure at length and write the next record, e.g. baselines/0002_NAME.json. Refused after a failing,"
-        " partial or invalid run and in a dirty checkout.",
+        help="Measure at length and write the next record, e.g. baselines/0002_NAME.json. Refused if a test fails,"
+        " something is left out or invalid, or the working tree has uncommitted changes.",
     )
     group.addoption(
         "--gate-budget",
@@ -64,8 +64,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--gate-workers",
         metavar="MIN:MAX",
         type=checked(parse_workers, "workers"),
-        help="Least and most fresh worker processes on each side (default {}:{}; for a record {}:{}; against a base"
-        " {}:{}).".format(*COMPARE_WORKERS, *RECORD_WORKERS, *AGAINST_WORKERS),
+        help="Minimum and maximum number of worker processes on each side (default {}:{}; for a record {}:{}; against a"
+        " base {}:{}).".format(*COMPARE_WORKERS, *RECORD_WORKERS, *AGAINST_WORKERS),
     )
     group.addoption(
         "--gate-threads",
@@ -79,28 +79,27 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         type=checked(parse_budget, "seconds"),
         default=300.0,
-        help="Longest time that opening a scenario or one pass of rounds may take before the worker counts as hung"
-        " (default 300).",
+        help="Kill a worker that takes longer to open a scenario or to run one pass of rounds (default 300).",
     )
     group.addoption(
         "--gate-seed",
         metavar="N",
         type=checked(parse_seed, "seed"),
         default=0,
-        help="Seed of the order of scenarios, workers and arms (default 0).",
+        help="Seed for the order of scenarios, workers and arms (default 0).",
     )
     group.addoption(
         "--gate-samples",
         metavar="FILE",
         type=Path,
-        help="Write every sample of this run to FILE, whatever its verdict, for perf-gate report and perf-gate"
-        " calibrate. It is no record.",
+        help="Write every sample of this run to FILE, whatever the verdict, for perf-gate report and perf-gate"
+        " calibrate. FILE is not a record.",
     )
     group.addoption(
         "--gate-report",
         metavar="FILE.html",
         type=Path,
-        help="Write the verdict and the samples behind it as one HTML page (needs the extra 'report').",
+        help="Write the verdict and its samples as one HTML page (needs the extra 'report').",
     )
     group.addoption(
         "--gate-plots",
@@ -113,15 +112,15 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="REV|DIR",
         nargs="?",
         const="",
-        help="Measure another revision or directory in the same run, in turns, and judge against that instead of a"
-        " record. REV... is its merge base with HEAD; without a value: the merge base with the default branch. Write it"
-        " behind the paths of the suites.",
+        help="Measure another revision or directory in the same run, in turns, and compare with that instead of a"
+        " record. 'REV...' is the merge base of REV and HEAD; without a value, it is the merge base with the default"
+        " branch. Write it behind the paths of the suites.",
     )
     group.addoption(
         "--gate-against-python",
         metavar="PATH",
         type=checked(parse_python, "interpreter"),
-        help="Interpreter for the base, with what is installed for it (default: this one).",
+        help="Interpreter for the base, with the packages installed there (default: this one).",
     )
     group.addoption(
         "--gate-rows", metavar="FILE", type=Path, help="Write the verdict and all its rows to FILE, as JSON."
@@ -130,28 +129,27 @@ def add_options(parser: pytest.Parser) -> None:
         "--gate-summary",
         metavar="FILE",
         type=Path,
-        help="Append the verdict and its table to FILE, in Markdown: --gate-summary=$GITHUB_STEP_SUMMARY.",
+        help="Append the verdict and its table to FILE as Markdown, e.g. --gate-summary=$GITHUB_STEP_SUMMARY.",
     )
     group.addoption(
         "--gate-annotate",
         action="store_true",
-        help="Print GitHub's ::error commands, which show at the scenario's file and line in a pull request.",
+        help="Print GitHub's ::error commands, which are shown at the lines of the tests in a pull request.",
     )
     # For perf-gate bisect alone: where the candidate's subject comes from.
     group.addoption("--gate-candidate", type=Path, help=argparse.SUPPRESS)
-    # For perf-gate calibrate alone: whoever reads --help must not take a run with it for a measurement.
+    # For perf-gate calibrate alone: such a run is slowed down on purpose and measures nothing.
     group.addoption("--gate-inject", type=checked(parse_slowdown, "slowdown"), help=argparse.SUPPRESS)
-    parser.addini("gate_alpha", "Chance that an unchanged run is red because of timing (0.001).", default="0.001")
-    parser.addini(threshold.INI, "Lines 'metric name = 0.02': allowances by metric.", type="linelist")
+    parser.addini("gate_alpha", "Chance that an unchanged run is red because of noise (0.001).", default="0.001")
+    parser.addini(threshold.INI, "Lines 'metric name = 0.02': thresholds by metric.", type="linelist")
     parser.addini(
         threshold.PAIRED_INI,
-        "Lines 'metric name = 0.01': allowances against a base in the same run.",
+        "Lines 'metric name = 0.01': thresholds against a base in the same run.",
         type="linelist",
     )
     parser.addini(
         "gate_subject",
-        "The packages under test, by path from the ini file's folder: what differs between the two sides of"
-        " --gate-against.",
+        "The packages that differ between the two sides of --gate-against, by path from the ini file's folder.",
         type="linelist",
     )
     parser.addini("gate_baselines", "Folder of the records, from the ini file's folder.", default="baselines")

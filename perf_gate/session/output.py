@@ -1,4 +1,4 @@
-"""The places that a run is asked to write to: whether it can, and that nothing older is taken for what it came to."""
+"""The files and folders that a run writes: checked before the run, and emptied so that an old one is never mistaken."""
 
 from __future__ import annotations
 
@@ -17,64 +17,58 @@ from perf_gate.records.writable import why_not_writable, why_not_writable_in
 from perf_gate.reporting import plot_folder
 from perf_gate.showing.markdown import HEADING, unfinished
 
-# Stands in every page, see perf_gate/reporting/page.html.
+# In every page, see perf_gate/reporting/page.html.
 GENERATOR = '<meta name="generator" content="perf_gate">'
 SUFFIXES = (".html", ".htm")
 
 
 class OutputError(Exception):
-    """Nothing can be written to a place that was asked for: which option and path, what is in the way, what to do."""
+    """An output cannot be written: the message has the option, the path, the reason and what to do."""
 
 
 @dataclass(frozen=True)
 class Output(ABC):
-    """One place. option: as it stands on the command line."""
+    """One file or folder. option: the option that names it."""
 
     option: str
     path: Path
 
     def check(self) -> None:
-        """Raises OutputError where a run would find, at its end, that it cannot write there."""
+        """Raise OutputError if a run could not write there at its end."""
         try:
             found = self.why_not_writable()
         except OSError as error:
-            found = f"{self.path} cannot be read ({error.strerror}): choose another place"
+            found = f"{self.path} cannot be read ({error.strerror}): give another path"
         if found is not None:
             raise OutputError(f"{self.option}={self.path} cannot be written: {found}")
 
     @abstractmethod
     def why_not_writable(self) -> str | None:
-        """What is in the way, and what to do; None where nothing is. Raises OSError."""
+        """Return why it cannot be written and what to do, or None. Raises OSError."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Take away what an earlier run of the gate has left there; never what anybody else has.
+        """Remove what an earlier run of the gate has written there, and nothing else. Raises OSError, RecordError."""
 
-        Raises OSError, RecordError.
-        """
-
-    def abandon(self) -> None:
-        """See to it that nothing there can be taken for what a run has come to that ended too early.
-
-        Raises as `clear` does.
-        """
+    def mark_unfinished(self) -> None:
+        """Make sure that nothing there can be taken for the verdict of a run that ended early. Raises as `clear`."""
         self.clear()
 
 
 @dataclass(frozen=True)
 class ReplacedFile(Output):
-    """A file that each run writes anew. ours: whether its text is the gate's. endings: of names; (): any."""
+    """A file that each run replaces. ours: whether a text was written by the gate. endings: of names; (): any."""
 
     ours: Callable[[str], bool]
     endings: tuple[str, ...] = ()
 
     def why_not_writable(self) -> str | None:
-        """It takes the place of nobody else's file."""
+        """Refuse to replace a file that the gate has not written."""
         if self.endings and self.path.suffix.lower() not in self.endings:
             return f"give a file that ends in {self.endings[0]}, e.g. {self.option}=report{self.endings[0]}"
         found = why_not_writable(self.path)
         if found is None and self.path.exists() and self.path.stat().st_size and not self._is_ours():
-            return "it holds something else: give a new file, or move that one away"
+            return "it is not a file of the gate: give a new file, or move that one away"
         return found
 
     def clear(self) -> None:
@@ -91,40 +85,44 @@ class PlotFolder(Output):
     """A folder of plots with their summary."""
 
     def why_not_writable(self) -> str | None:
-        """It is new, empty, or holds the plots of an earlier run."""
+        """Accept a folder that is new, empty, or has the plots of an earlier run."""
         if self.path.is_dir() and any(self.path.iterdir()) and not plot_folder.ours(self.path):
-            return f"it holds something else: give a new folder, e.g. {self.option}=plots"
+            return f"it has other files: give a new folder, e.g. {self.option}=plots"
         return why_not_writable_in(self.path)
 
     def clear(self) -> None:
-        """Remove plots and summary, and nothing beside them."""
+        """Remove plots and summary, and nothing else."""
         if self.path.is_dir():
             plot_folder.clear(self.path)
 
 
 @dataclass(frozen=True)
 class AppendedFile(Output):
-    """A file that several runs write to, each below the other."""
+    """A file that several runs append to."""
 
     def why_not_writable(self) -> str | None:
-        """It may be anything that takes text."""
+        """Accept anything that can be written to."""
         if not self.path.exists():
             return why_not_writable(self.path)
         if self.path.is_dir():
-            return f"{self.path} is a folder: name a file"
-        return None if os.access(self.path, os.W_OK) else "it may not be written to: choose another, or mend its rights"
+            return f"{self.path} is a folder: give a file"
+        return (
+            None
+            if os.access(self.path, os.W_OK)
+            else "it is not writable: give another file, or change its permissions"
+        )
 
     def clear(self) -> None:
-        """What is there stays."""
+        """Keep what is there."""
 
-    def abandon(self) -> None:
-        """Say so below the verdict of an earlier run."""
+    def mark_unfinished(self) -> None:
+        """Append that there is no verdict, if an earlier one is there."""
         if self.path.is_file() and HEADING.search(self.path.read_text(encoding="utf-8", errors="replace")):
             append(unfinished(), self.path)
 
 
 def append(text: str, path: Path) -> None:
-    """Write below what is there. Raises RecordError."""
+    """Append to a file. Raises RecordError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
@@ -136,17 +134,17 @@ def append(text: str, path: Path) -> None:
 
 
 def is_page(text: str) -> bool:
-    """Whether this is a page of a report."""
+    """Return whether this is a page of a report."""
     return GENERATOR in text
 
 
 def is_rows(text: str) -> bool:
-    """Whether this is a verdict as JSON."""
+    """Return whether this is a verdict as JSON."""
     return {"schema", "status", "headline", "rows"} <= _keys(text)
 
 
 def is_samples(text: str) -> bool:
-    """Whether these are the samples of a run, which is no record."""
+    """Return whether this is a file of --gate-samples."""
     return "run" in _keys(text, "perf_gate")
 
 
@@ -161,7 +159,7 @@ def _keys(text: str, *inside: str) -> set[str]:
 
 
 Page = partial(ReplacedFile, ours=is_page, endings=SUFFIXES)
-# Where a session writes to if it is asked to, beside a record, by option.
+# What a session can write besides a record, by option.
 OUTPUT_OPTIONS: Mapping[str, Callable[[str, Path], Output]] = {
     "--gate-report": Page,
     "--gate-plots": PlotFolder,
@@ -172,17 +170,17 @@ OUTPUT_OPTIONS: Mapping[str, Callable[[str, Path], Output]] = {
 
 
 def outputs(asked: Mapping[str, Path | None]) -> tuple[Output, ...]:
-    """What stands behind each option of PLACES that was given."""
+    """Return an Output for each option of OUTPUT_OPTIONS that was given."""
     return tuple(OUTPUT_OPTIONS[option](option, path) for option, path in asked.items() if path is not None)
 
 
 def named(arguments: Sequence[str], options: Iterable[str], here: Path) -> dict[str, Path | None]:
-    """Each of `options` with its path, from `here`, in a command line that may be wrong; None: it has none there."""
+    """Return each of `options` with its path, relative to `here`, or None, from a command line that may be wrong."""
     return {option: _named(arguments, option, here) for option in options}
 
 
 def _named(arguments: Sequence[str], option: str, here: Path) -> Path | None:
-    # By itself: what is wrong with another option must not hide this one.
+    # Parsed alone, so that an error in another option does not hide this one.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(option, dest="path", type=here.joinpath)
     try:
@@ -193,14 +191,14 @@ def _named(arguments: Sequence[str], option: str, here: Path) -> Path | None:
 
 
 def clear(found: Iterable[Output]) -> None:
-    """Clear all of them, as far as that can be done."""
+    """Clear all of them, as far as possible."""
     for target in found:
         with suppress(OSError, RecordError):
             target.clear()
 
 
-def abandon(found: Iterable[Output]) -> None:
-    """Abandon all of them, as far as that can be done."""
+def mark_unfinished(found: Iterable[Output]) -> None:
+    """Mark all of them as unfinished, as far as possible."""
     for target in found:
         with suppress(OSError, RecordError):
-            target.abandon()
+            target.mark_unfinished()

@@ -1,4 +1,4 @@
-"""Holds the measurements of a session against the records in the baselines folder."""
+"""Compares the measurements of a session with a record in the baselines folder."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from perf_gate.verdict import Row
 
 
 class RecordComparison:
-    """Knows what a run is held against: the part of one record that was asked for.
+    """The record that a run is compared with, and how.
 
-    record: the record. section: the part of it for this machine class. history: all records of the profile, oldest
-    first. held: the scenarios it holds; asked: those of them that lie in the scope.
+    record: the record. section: its part for this machine class. history: all records of the profile, oldest first.
+    held: number of scenarios in the section. asked: those of them that the command line asked for.
     """
 
     def __init__(
         self, folder: Path, reference: str, *, provenance: Provenance, scope: Scope, policy: Policy, sampled: bool
     ) -> None:
-        """Read all records. Raises RecordError where there is none, or any cannot be read."""
+        """Read all records. Raises RecordError if there is none, or one of them cannot be read."""
         profile = profile_of(provenance)
         self.history = history(folder, profile)
         self._policy = policy
@@ -48,7 +48,7 @@ class RecordComparison:
         raise RecordError(folder, f"holds no record {reference!r} of profile {profile!r}", HOW_TO_RECORD)
 
     def judge(self, now: Sequence[Measurement], look: int) -> list[Row]:
-        """Judge what was measured, at the given look (1-based)."""
+        """Return the rows of what was measured, at the given look (1-based)."""
         return judge(
             now,
             self.asked,
@@ -62,5 +62,5 @@ class RecordComparison:
         )
 
     def undecided(self, now: Sequence[Measurement], look: int) -> set[str]:
-        """The scenarios that more workers could still decide."""
+        """Return the names of the scenarios that more workers could still decide."""
         return undecided(self.judge(now, look))

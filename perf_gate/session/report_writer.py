@@ -1,4 +1,4 @@
-"""The report of a session: where it goes, and what it is made from."""
+"""Writes the report of a session."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportWriter:
-    """page: the HTML file; plots: the folder of plots and summary; each None where it was not asked for.
+    """page: the HTML file; plots: the folder for plots and summary; each None if it was not asked for.
 
-    alpha: promised chance of a false alarm.
+    alpha: chance of a false alarm.
     """
 
     page: Path | None = None
@@ -49,10 +49,9 @@ class ReportWriter:
         notes: Sequence[str],
         earlier: Sequence[Record],
     ) -> None:
-        """Write what was asked for. Raises RecordError naming what cannot be written, ReportError.
+        """Write page and plots. Raises RecordError naming the file that cannot be written, ReportError.
 
-        against: what was measured beside the candidate, with `measured_base`. earlier: the records to show the history
-        of.
+        against, measured_base: the base of --gate-against and its measurements. earlier: records to show as history.
         """
         from perf_gate.reporting.report import publish  # noqa: PLC0415
         from perf_gate.reporting.report_data import ReportData, ReportSide  # noqa: PLC0415 - only where it is asked for
@@ -84,7 +83,7 @@ class ReportWriter:
 
 
 def earlier(folder: Path, provenance: Provenance, besides: Sequence[str]) -> list[Record]:
-    """The records of the run's profile, without files of the names `besides`; none where they cannot be read."""
+    """Return the records of the run's profile without the files named in `besides`; none if they cannot be read."""
     try:
         found = history(folder, profile_of(provenance))
     except RecordError:

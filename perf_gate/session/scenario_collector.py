@@ -1,4 +1,4 @@
-"""The gate tests of a session: made from their markers, collected, and perhaps left out again."""
+"""Collects the scenarios of a session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perf_gate.showing.run_report import Place
 class ScenarioCollector:
     """A plugin object: its pytest_* methods are hooks.
 
-    tasks: of all gate tests that were collected, by node id. left_out: names of those that were deselected.
-    scope: what was asked for by path. places: where each is written, by name. All empty before collection.
+    tasks: of all tests with scenarios that were collected, by node id. left_out: names of those that were deselected.
+    scope: the paths on the command line. places: file and line of each test, by name. All are empty before collection.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Nothing is known before collection."""
+        """Keep the settings; everything else is known after collection."""
         self.tasks: dict[str, Task] = {}
         self.left_out: list[str] = []
         self.scope = Scope()
@@ -31,7 +31,7 @@ class ScenarioCollector:
         self._usage: list[str] = []
 
     def chosen(self, items: Iterable[pytest.Item]) -> dict[str, Task]:
-        """The tasks of those gate tests that are among `items`, by node id, in their order."""
+        """Return the tasks of the tests among `items`, by node id, in their order."""
         return {item.nodeid: self.tasks[item.nodeid] for item in items if item.nodeid in self.tasks}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -42,7 +42,7 @@ class ScenarioCollector:
         try:
             scenarios = scenarios_for(metafunc, marker)
         except pytest.UsageError as error:
-            # Raised here, it would be one collection error among others.
+            # Raised here, it would only be a collection error.
             self._usage.append(str(error))
             scenarios = []
         metafunc.parametrize("scenario", scenarios, ids=[scenario.id for scenario in scenarios])
@@ -51,7 +51,7 @@ class ScenarioCollector:
     def pytest_collection_modifyitems(
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
-        """See all tests before anything is deselected; count as benchmarks while pytest-benchmark looks."""
+        """Collect the tasks before anything is deselected, and let pytest-benchmark take their tests for benchmarks."""
         if self._usage:
             raise pytest.UsageError(self._usage[0])
         settings = self._settings
@@ -74,5 +74,5 @@ class ScenarioCollector:
                 each.remove("benchmark")
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Remember what -k, -m, --deselect, --lf and the like leave out."""
+        """Note what -k, -m, --deselect, --lf and the like leave out."""
         self.left_out.extend(task.name for task in self.chosen(items).values())

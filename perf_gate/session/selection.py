@@ -1,4 +1,4 @@
-"""Which scenarios a session has, what they are called, and what was asked for by path."""
+"""The scenarios of a session, their names, and the paths on the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKER = "scenarios"
 
 
 def scenario_of(item: pytest.Item) -> Scenario | None:
-    """The scenario that the gate handed to this test, or None where it is another kind of test."""
+    """Return the scenario that a test is parametrised with, or None for another kind of test."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or item.get_closest_marker(MARKER) is None:
         return None
@@ -29,7 +29,7 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
 
 
 def full_name(item: pytest.Item, scenario: Scenario, root: Path) -> str:
-    """The path of the test's file from `root`, its function and the scenario's id: what records are matched by.
+    """Return the path of the test's file from `root`, its function and the scenario's id. Records are matched by it.
 
     Unlike the node id it does not depend on --rootdir or on the working directory.
     """
@@ -41,14 +41,14 @@ def full_name(item: pytest.Item, scenario: Scenario, root: Path) -> str:
 
 
 def place_of(item: pytest.Item, root: Path) -> Place:
-    """Where a test is written, from the top of the checkout (GITHUB_WORKSPACE) or else from `root`."""
+    """Return file and line of a test, from the top of the checkout (GITHUB_WORKSPACE), else from `root`."""
     top = Path(os.environ.get("GITHUB_WORKSPACE") or root).resolve()
     path = Path(item.path).resolve()
     return Place((path.relative_to(top) if path.is_relative_to(top) else path).as_posix(), (item.location[1] or 0) + 1)
 
 
 def scenarios_for(metafunc: pytest.Metafunc, marker: pytest.Mark) -> list[Scenario]:
-    """Ask the marker's callable for the scenarios. Raises pytest.UsageError where they are none or not unique."""
+    """Call the marker's callable. Raises pytest.UsageError if it returns no scenarios, or equal ids."""
     where = metafunc.definition.nodeid
     if len(marker.args) != 1 or marker.kwargs or not callable(marker.args[0]):
         raise pytest.UsageError(
@@ -59,20 +59,22 @@ def scenarios_for(metafunc: pytest.Metafunc, marker: pytest.Mark) -> list[Scenar
         raise pytest.UsageError(f"{where}: a test with @pytest.mark.{MARKER} takes the argument {ARGUMENT!r}")
     scenarios = list(marker.args[0](metafunc.config))
     if not scenarios:
-        raise pytest.UsageError(f"{where}: its @pytest.mark.{MARKER} yields no scenario, so that nothing is measured")
+        raise pytest.UsageError(f"{where}: @pytest.mark.{MARKER} returns no scenario, so nothing would be measured")
     for scenario in scenarios:
         if not isinstance(scenario, Scenario):
             raise pytest.UsageError(f"{where}: {scenario!r} is not a perf_gate.Scenario")
         if not scenario.id or any(c.isspace() or c in "[]" for c in scenario.id) or "::" in scenario.id:
-            raise pytest.UsageError(f"{where}: scenario id {scenario.id!r} has blanks, brackets or '::' or is empty")
-    _refuse_twins((scenario.id for scenario in scenarios), f"{where}: scenario id")
+            raise pytest.UsageError(
+                f"{where}: scenario id {scenario.id!r} is empty or has spaces, brackets or '::'; give it another one"
+            )
+    _require_unique((scenario.id for scenario in scenarios), f"{where}: scenario id")
     return scenarios
 
 
-def _refuse_twins(names: Iterable[str], what: str) -> None:
-    twins = [name for name, times in Counter(names).items() if times > 1]
-    if twins:
-        raise pytest.UsageError(f"{what} {twins[0]!r} occurs twice; it must be unique")
+def _require_unique(names: Iterable[str], what: str) -> None:
+    duplicates = [name for name, times in Counter(names).items() if times > 1]
+    if duplicates:
+        raise pytest.UsageError(f"{what} {duplicates[0]!r} occurs twice; it must be unique")
 
 
 def tasks(
@@ -81,7 +83,7 @@ def tasks(
     thresholds: Mapping[str, float],
     paired_thresholds: Mapping[str, float] | None = None,
 ) -> dict[str, Task]:
-    """The tasks of all gate tests among `items`, by node id. Raises pytest.UsageError for equal names."""
+    """Return the tasks of all tests with scenarios among `items`, by node id. Raises pytest.UsageError."""
     found = {}
     for item in items:
         scenario = scenario_of(item)
@@ -90,16 +92,16 @@ def tasks(
         metrics = tuple(
             with_threshold(metric, item, thresholds, paired_thresholds or {}) for metric in scenario.metrics
         )
-        _refuse_twins((metric.name for metric in metrics), f"{item.nodeid}: metric")
+        _require_unique((metric.name for metric in metrics), f"{item.nodeid}: metric")
         refuse_unknown_markers(item, metrics)
         found[item.nodeid] = Task(full_name(item, scenario, root), scenario, metrics)
-    _refuse_twins((task.name for task in found.values()), "scenario")
+    _require_unique((task.name for task in found.values()), "scenario")
     return found
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What was asked for by the paths on the command line; empty: everything.
+    """The paths on the command line; empty: everything.
 
     paths: names from the project root, e.g. "perf_tests/test_ttft.py" or
     "perf_tests/test_ttft.py::test_ttft[a]".
@@ -108,20 +110,20 @@ class Scope:
     paths: tuple[str, ...] = ()
 
     def holds(self, name: str) -> bool:
-        """Whether the scenario of this full name was asked for."""
+        """Return whether the scenario of this full name lies in one of the paths."""
         return not self.paths or any(
             path in ("", ".", name) or name.startswith((path + "/", path + "::", path + "[")) for path in self.paths
         )
 
     def __str__(self) -> str:
-        """As it is shown."""
+        """Return the paths, separated by commas."""
         return ", ".join(self.paths)
 
 
 def scope(config: pytest.Config, root: Path) -> Scope:
-    """Read the scope off the command line.
+    """Return the paths on the command line.
 
-    -k, -m and --deselect are no part of it: they leave out what was asked for.
+    -k, -m and --deselect are not part of it: they leave out what the paths ask for.
     """
     if config.args_source is not pytest.Config.ArgsSource.ARGS or config.getoption("pyargs"):
         return Scope()

@@ -1,4 +1,4 @@
-"""Writes down and says what a session has come to."""
+"""Reports a session on the terminal and in every file that was asked for."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from perf_gate.verdict import Exit
 
 
 class SessionReporter:
-    """Tells a case wherever that was asked for: page, plots, rows, summary, samples, terminal, GitHub."""
+    """Writes page, plots, rows, summary and samples of a session, and the lines for the terminal and for GitHub."""
 
     def __init__(self, settings: Settings, collector: ScenarioCollector, state: SessionState) -> None:
-        """Nothing is written before the session is over."""
+        """Write nothing yet; the session is not over."""
         self._settings = settings
         self._collector = collector
         self._state = state
@@ -38,14 +38,14 @@ class SessionReporter:
         self._untold: list[str] = []
 
     def warnings(self) -> list[str]:
-        """What everybody who reads of this run has to know first."""
+        """Return what a reader of this run has to know first."""
         injected = self._settings.injected
         return (
-            [] if injected is None else [f"PLANTED SLOWDOWN {injected}: slower on purpose, this run measures nothing"]
+            [] if injected is None else [f"INJECTED SLOWDOWN {injected}: slower on purpose, this run measures nothing"]
         )
 
     def opening(self) -> list[str]:
-        """What is going to be measured and judged."""
+        """Return the lines that say what is going to be measured and compared."""
         state, against = self._state, self._settings.against
         lines = [f"{len(self._collector.tasks) - len(self._collector.left_out)} scenarios to measure", *self.warnings()]
         if against is not None:
@@ -65,7 +65,7 @@ class SessionReporter:
         return lines
 
     def keep_samples(self, path: Path) -> None:
-        """Write the samples to `path`; where that fails, nothing can be judged."""
+        """Write the samples to `path`; if that fails, the run cannot be judged."""
         state, settings = self._state, self._settings
         log, injected, against = state.log, settings.injected, settings.against
         try:
@@ -86,13 +86,13 @@ class SessionReporter:
             self._kept = f"samples of this run, no record: {path}"
 
     def write_outputs(self, status: int) -> int:
-        """Write the verdict down where that was asked for. Returns the exit status: 10 for a 0 that was not told."""
+        """Write the verdict to every output. Returns the exit status: 10 instead of 0 if an output was not written."""
         ended = status
-        # Nothing can be taken back from a summary, so it comes last.
+        # The summary comes last: what is appended cannot be taken back.
         for tell in (self._publish, self._save_rows, self._append_summary):
             ended = self._tried(tell, ended)
         if ended != status:
-            # The others may say pass by now.
+            # The other outputs may say pass already.
             clear(each for each in self._settings.outputs if each.path != self._settings.samples)
             for tell in (self._publish, self._save_rows):
                 self._tried(tell, ended)
@@ -188,7 +188,7 @@ class SessionReporter:
         return notes
 
     def lines(self, reporter: pytest.TerminalReporter) -> list[str]:
-        """The verdicts and all that belongs to them, as the terminal shows them."""
+        """Return the verdicts and what belongs to them, as lines for the terminal."""
         state, settings, verbose = self._state, self._settings, reporter.verbosity > 0
         lines = self.warnings()
         if state.log is not None:
@@ -197,7 +197,7 @@ class SessionReporter:
             lines += [f"lost: {text}" for text in state.log.lost]
         if state.rows:
             terminal = reporter._tw
-            # A log is read in a browser; only a terminal's width is a limit.
+            # CI logs are read in a browser, so only a terminal limits the width.
             width = terminal.fullwidth if reporter.isatty else max(170, terminal.fullwidth)
             than = "record" if settings.against is None else "base"
             text = table.render(state.rows, width=width, color=terminal.hasmarkup, equal=verbose, than=than)
@@ -206,7 +206,7 @@ class SessionReporter:
             lines.append(f"cannot judge: {state.fault}")
         if not settings.compares:
             lines += values(state.measured.values())
-            lines.append("nothing was compared: add --benchmark-compare to judge against baselines/")
+            lines.append("nothing was compared: add --benchmark-compare to compare with the record in baselines/")
         lines += [f"recorded: {settings.baselines.name}/{name}" for name in state.recorded]
         lines += [line for line in (state.not_recorded, self._kept) if line is not None]
         lines += [line for line in self._untold if line != state.fault]
@@ -217,7 +217,7 @@ class SessionReporter:
 
 
 def details(log: Log) -> list[str]:
-    """Where the time of a campaign went, the dearest first."""
+    """Return lines that say what took how long, the slowest scenario first."""
     dearest = sorted(log.counting.items(), key=lambda item: -item[1])
     return [
         f"booting two workers: {', '.join(f'{seconds:.1f}' for seconds in log.boot) or 'none was timed'} s",

@@ -1,4 +1,4 @@
-"""What a session has come to so far."""
+"""What is known of a session so far."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class SessionState:
-    """Filled by the gatekeeper as the session goes on; the clerk reads it.
+    """GatePlugin fills it; SessionReporter reads it.
 
-    provenance: empty until something is going to be measured. court: None where no record is held against. measured: by
-    scenario; base: the same of the base beside it. log: how it was measured.
-    rows: the verdicts. fault: why nothing can be judged. failures: tests and files that failed for a reason of their
-    own. recorded: names of the records written; refused: why one was not.
+    provenance: empty until something is going to be measured. comparison: None if there is no record to compare with.
+    measured: by scenario. base: the same for the base of --gate-against. log: how it was measured. rows: the verdicts.
+    fault: why nothing can be judged. failures: tests and files that failed for another reason than a verdict.
+    recorded: names of the records written. not_recorded: why a record was refused.
     """
 
     provenance: Provenance = field(default_factory=Provenance)
@@ -37,6 +37,6 @@ class SessionState:
     not_recorded: str | None = None
 
     def fail(self, fault: str) -> None:
-        """Nothing can be judged any more. The first fault is told, for the others follow from it."""
+        """Note that nothing can be judged. The first reason is kept, because the later ones follow from it."""
         if self.fault is None:
             self.fault = fault

@@ -1,4 +1,4 @@
-"""What was asked for on the command line and in the ini file, validated."""
+"""The options of a run, read from the command line and the ini file and validated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from perf_gate.session.output import OUTPUT_OPTIONS, Output, OutputError, output
 from perf_gate.session.report_writer import ReportWriter
 from perf_gate.value import Value, parse_chance
 
-# Options that only ask what there is, by pytest's name for each: no test runs.
+# Options under which pytest only lists something and runs no test: by option, pytest's name for it.
 ASKING = {
     "--collect-only": "collectonly",
     "--fixtures": "showfixtures",
@@ -47,14 +47,11 @@ ASKING = {
 class Settings:
     """How this run measures and judges.
 
-    root: folder of the ini file (of the root directory where there is none): names and records are relative
-    to it.
-    exact: nothing is timed. reference: None: nothing is compared; "": with the newest record; else with the
-    record of this number.
-    against: the base to judge against, measured in the same run, or None.
-    record: name of the record to write, or None. samples: where to write the samples of a run that is no record.
-    publication: the report to write. rows, summary: where to write the verdict, as JSON and in Markdown.
-    annotate: print it for GitHub. targets: all the places to write to, but for the record's.
+    root: folder of the ini file, else pytest's root directory; names and records are relative to it. exact: time
+    nothing. reference: None: compare with no record; "": with the newest; else with the record of this number. against:
+    the base to compare with, or None. record: name of the record to write, or None. samples, rows, summary: files for
+    samples, for the verdict as JSON, and for the verdict in Markdown. report_writer: the report to write. annotate:
+    print GitHub's commands. outputs: all files and folders to write, but for the record.
     """
 
     root: Path
@@ -77,22 +74,22 @@ class Settings:
 
     @property
     def injected(self) -> InjectedSlowdown | None:
-        """The slowdown that this run is to be given on purpose."""
+        """The slowdown that the workers add to this run, or None."""
         return self.plan.injected
 
     @property
     def asks(self) -> bool:
-        """Whether this run has to end with a verdict or a record."""
+        """Whether this run makes a verdict or a record."""
         return self.compares or self.record is not None
 
     @property
     def compares(self) -> bool:
-        """Whether this run has to end with a verdict."""
+        """Whether this run makes a verdict."""
         return self.reference is not None or self.against is not None
 
 
 def settings(config: pytest.Config) -> Settings:
-    """Read the settings of a run. Raises pytest.UsageError naming the bad value."""
+    """Return the settings of a run. Raises pytest.UsageError naming the bad value."""
     option: Any = config.getoption
     root = config.inipath.parent if config.inipath else config.rootpath
     record = option("gate_record")
@@ -116,7 +113,7 @@ def settings(config: pytest.Config) -> Settings:
             rounds=AGAINST_ROUNDS if paired else Plan.rounds,
             seed=option("gate_seed"),
             exact=exact,
-            # What differs from a record is red either way; that it does not vary is shown when the record is made.
+            # Making the record has shown that the counts do not vary, so one process is enough for a comparison.
             counts=1 if _reference(config) is not None and not record else BATCH,
             injected=option("gate_inject"),
         ),
@@ -144,20 +141,20 @@ def _thresholds(config: pytest.Config, name: str) -> dict[str, float]:
 
 
 def _against(config: pytest.Config, root: Path) -> Against | None:
-    """What --gate-against asks for. Raises pytest.UsageError."""
+    """Return what --gate-against asks for. Raises pytest.UsageError."""
     option: Any = config.getoption
     asked = option("gate_against")
     if asked is None:
         for name in ("gate_against_python", "gate_candidate"):
             if option(name) is not None:
-                raise pytest.UsageError(f"--{name.replace('_', '-')} says how to measure a base: add --gate-against")
+                raise pytest.UsageError(f"--{name.replace('_', '-')} is for a base: add --gate-against")
         return None
     others = {"--benchmark-compare": _reference(config) is not None, "--gate-record": option("gate_record") is not None}
     for other, given in others.items():
         if given:
             raise pytest.UsageError(
-                f"--gate-against judges against a base in the same run, {other} is about records: run pytest twice, so"
-                " that each verdict keeps its own promise of false alarms"
+                f"--gate-against compares with a base, and {other} is about records: run pytest twice, so that each"
+                " verdict keeps its own false-alarm rate"
             )
     subject = _subject(config)
     here = config.invocation_params.dir
@@ -175,23 +172,23 @@ def _subject(config: pytest.Config) -> Subject:
     lines = config.getini("gate_subject")
     if not lines:
         raise pytest.UsageError(
-            "--gate-against needs to know which packages differ between the two sides; say so in the ini file:"
+            "--gate-against needs to know which packages differ between the two sides. Name them in the ini file:"
             ' gate_subject = "my_package", or "src/my_package" (the suites are the candidate\'s on both sides)'
         )
     return _ini(lambda text: subject_of(text.splitlines()), "gate_subject", "\n".join(lines))
 
 
 def _place(config: pytest.Config, option: str) -> Path | None:
-    """The path of an option, from where the command was given."""
+    """Return the path of an option, relative to the working directory of the command."""
     asked: Any = config.getoption(option)
     return None if asked is None else config.invocation_params.dir / asked
 
 
 def _refuse_injected_record(found: Settings) -> None:
-    """A run that was slowed down on purpose must leave no trace that looks like a measurement."""
+    """Refuse to record, or to judge as usual, a run that is slowed down on purpose."""
     if found.injected is not None and found.record is not None:
         raise pytest.UsageError(
-            "--gate-inject slows the run down on purpose: it can never be a record, drop one of both"
+            "--gate-inject slows the run down on purpose, so it can never be a record: drop one of the two"
         )
     if found.injected is not None and found.samples is None:
         raise pytest.UsageError(
@@ -200,19 +197,19 @@ def _refuse_injected_record(found: Settings) -> None:
 
 
 def _refuse_bad_places(found: Settings) -> None:
-    """What cannot be written is found before anybody has waited for it."""
+    """Raise pytest.UsageError for an output that cannot be written, before anything is measured."""
     taken: dict[Path, str] = {}
     for target in found.outputs:
         if (other := taken.setdefault(target.path.resolve(), target.option)) != target.option:
             raise pytest.UsageError(
-                f"{other} and {target.option} both name {target.path}, so one would replace the other: name two places"
+                f"{other} and {target.option} both name {target.path}, so one would replace the other: give two paths"
             )
         if (plots := found.report_writer.plots) is not None and plots.resolve() in target.path.resolve().parents:
             raise pytest.UsageError(
-                f"{target.option}={target.path} would lie among what --gate-plots={plots} writes: choose another place"
+                f"{target.option}={target.path} is in the folder that --gate-plots={plots} writes: give another path"
             )
         if target.path.resolve().is_relative_to(found.baselines.resolve()):
-            raise pytest.UsageError(f"{target.option}={target.path} would lie among the records: choose another folder")
+            raise pytest.UsageError(f"{target.option}={target.path} is in the folder of the records: give another path")
         try:
             target.check()
         except OutputError as error:
@@ -229,7 +226,7 @@ def _ini(parse: Callable[[str], Value], name: str, text: str) -> Value:
 
 
 def _reference(config: pytest.Config) -> str | None:
-    """What --benchmark-compare asks for; it takes a value, and the value may be a path that was meant as such."""
+    """Return the value of --benchmark-compare. Raises pytest.UsageError if it took a path for its value."""
     compare: Any = config.getoption("benchmark_compare", None)
     if compare is True:
         return ""
@@ -238,14 +235,14 @@ def _reference(config: pytest.Config) -> str | None:
     text = str(compare)
     if "/" in text or os.sep in text or (config.invocation_params.dir / text.partition("::")[0]).exists():
         raise pytest.UsageError(
-            f"--benchmark-compare took {text!r} for the number of a record, so that path would not be tested:"
-            f" write 'pytest {text} --benchmark-compare', the option last (in addopts it takes what follows)"
+            f"--benchmark-compare took {text!r} for the number of a record, so that path would not be tested: write"
+            f" 'pytest {text} --benchmark-compare', with the option last (in addopts it takes what follows)"
         )
     return text
 
 
 def _refuse_contradictions(config: pytest.Config) -> None:
-    """Options under which nothing would be measured or judged contradict a verdict and a record."""
+    """Raise pytest.UsageError for options under which nothing would be measured."""
     option: Any = config.getoption
     verdict = next(
         name
@@ -265,29 +262,29 @@ def _refuse_contradictions(config: pytest.Config) -> None:
         "-n / --dist (pytest-xdist)": is_distributed(config),
     }
     if option("gate_record"):
-        # They keep whole files from being collected, so that nobody would notice what is not measured.
+        # They keep whole files from being collected, and nothing would say what was not recorded.
         for name in ("lf", "stepwise", "ignore", "ignore_glob"):
             contradictions[f"--{name.replace('_', '-')}"] = bool(option(name, None))
     for name, given in contradictions.items():
         if given:
             raise pytest.UsageError(
-                f"{verdict} needs to measure, and {name} leaves nothing measured: drop one of the two"
+                f"{verdict} has to measure, and with {name} nothing is measured: drop one of the two"
             )
 
 
 def is_disabled(config: pytest.Config) -> bool:
-    """Whether pytest-benchmark was told not to time anything."""
+    """Return whether pytest-benchmark is disabled."""
     option: Any = config.getoption
     return bool(option("benchmark_disable", False)) and not option("benchmark_enable", False)
 
 
 def only_asks(config: pytest.Config) -> bool:
-    """Whether pytest was only asked what there is."""
+    """Return whether pytest only lists something and runs no test."""
     option: Any = config.getoption
     return any(option(name, None) for name in ASKING.values())
 
 
 def is_distributed(config: pytest.Config) -> bool:
-    """Whether pytest-xdist spreads the tests over processes, here or in the process that started this one."""
+    """Return whether pytest-xdist distributes the tests, in this process or in the one that started it."""
     option: Any = config.getoption
     return option("dist", "no") != "no" or bool(option("numprocesses", None)) or hasattr(config, "workerinput")

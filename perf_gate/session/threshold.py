@@ -1,4 +1,4 @@
-"""What the ini file and markers allow a sampled metric, and whether they mean one that exists."""
+"""Thresholds from the ini file and from markers, and whether they name metrics that exist."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from perf_gate.value import number
 
 INI = "gate_threshold"
 PAIRED_INI = "gate_paired_threshold"
-# They keep whole files from being collected.
+# Options that keep whole files from being collected.
 NARROWING = ("lf", "ignore", "ignore_glob")
 
 
 def parse_threshold(line: str) -> tuple[str, float]:
-    """A line "metric name = 0.02": relative change for the worse that is nobody's business."""
+    """Parse a line "metric name = 0.02". Raises ValueError."""
     name, equals, text = (part.strip() for part in line.rpartition("="))
     threshold = number(text)
     if not (name and equals and 0 < threshold < 1):
@@ -34,9 +34,9 @@ def parse_threshold(line: str) -> tuple[str, float]:
 def with_threshold(
     metric: Metric, item: pytest.Item, thresholds: Mapping[str, float], paired: Mapping[str, float]
 ) -> Metric:
-    """The metric with the allowances of the ini file, or of the nearest marker, which outweighs it.
+    """Return the metric with the thresholds of the ini file, or of the nearest marker, which takes precedence.
 
-    beside: those against a base in the same run. Raises pytest.UsageError for a marker that means nothing.
+    paired: thresholds by metric against a base in the same run. Raises pytest.UsageError for a marker that is wrong.
     """
     if not isinstance(metric, Sampled):
         return metric
@@ -52,7 +52,7 @@ def with_threshold(
             paired_threshold = paired_threshold if paired_here is None else paired_here
     if threshold is None:
         return replace(metric, paired_threshold=paired_threshold)
-    # The run must be able to rule out a bit more than it allows, as before.
+    # The resolution keeps its distance from the threshold.
     resolution = max(metric.resolution, threshold + metric.resolution - metric.threshold)
     try:
         return replace(
@@ -82,7 +82,7 @@ def _marked(item: pytest.Item, marker: pytest.Mark) -> tuple[str, float, float |
 
 
 def refuse_unknown_markers(item: pytest.Item, metrics: Sequence[Metric]) -> None:
-    """Raise pytest.UsageError where a marker names no sampled metric of its test."""
+    """Raise pytest.UsageError if a marker names a metric that is no sampled metric of its test."""
     timed = _sampled(metrics)
     for marker in item.iter_markers("threshold"):
         if marker.args and marker.args[0] not in timed:
@@ -95,10 +95,10 @@ def refuse_unknown_markers(item: pytest.Item, metrics: Sequence[Metric]) -> None
 def refuse_unknown_metrics(
     ini: str, thresholds: Iterable[str], tasks: Iterable[Task], session: pytest.Session, *, root: Path, baselines: Path
 ) -> None:
-    """Raise pytest.UsageError where the ini value `ini` names a sampled metric that neither a task nor a record has.
+    """Raise pytest.UsageError if the ini value `ini` names a sampled metric that neither a task nor a record has.
 
-    Only where the suites were collected as a whole (`_is_whole`): a run of some files knows nothing of the
-    metrics of the others.
+    Checked only if the suites were collected as a whole (`_is_whole`): a run of some files does not know the metrics of
+    the others.
     """
     tasks = list(tasks)
     known = _sampled(metric for task in tasks for metric in task.metrics)
@@ -123,7 +123,7 @@ def _sampled(metrics: Iterable[Metric]) -> set[str]:
 
 
 def _recorded(baselines: Path) -> Iterable[list[Measurement]]:
-    """The measurements of each record. One that cannot be read is the business of who compares with it."""
+    """Yield the measurements of each record that can be read; the comparison reports the others."""
     for path in files(baselines) if baselines.is_dir() else ():
         try:
             record = load(path)
@@ -133,9 +133,9 @@ def _recorded(baselines: Path) -> Iterable[list[Measurement]]:
 
 
 def _is_whole(session: pytest.Session, names: set[str], records: Sequence[list[Measurement]], root: Path) -> bool:
-    """Whether every suite was collected: folders, nothing broken or ignored, and every scenario of some record.
+    """Return whether every suite was collected: folders, no file broken or ignored, every scenario of some record.
 
-    Where there is no record, the folders lie directly in `root`, or are it: a deeper one may have a sibling.
+    Without a record, the folders have to be `root` or directly in it: a deeper folder may have siblings with suites.
     """
     config = session.config
     if session.testsfailed or any(config.getoption(option, None) for option in NARROWING):

@@ -21,7 +21,7 @@ class UnknownMachineError(LookupError):
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     verb = verbs.add_parser("compare", help="judge one record against another", description=__doc__)
-    verb.add_argument("reference", metavar="A.json", help="the record to hold against")
+    verb.add_argument("reference", metavar="A.json", help="the record to compare with")
     verb.add_argument("now", metavar="B.json", help="the record to judge")
     verb.add_argument("--machine", help="machine class of B to judge (default: the one recorded last)")
     verb.add_argument("--oldest", metavar="FILE", help="a third record to hold B against, for slow drift")

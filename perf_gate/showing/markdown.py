@@ -48,7 +48,7 @@ def escaped(text: str) -> str:
 def _lines(report: RunReport, pictures: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield heading(report.status, report.verdict)
     yield ""
-    against = [f"Held against {report.against}."] if report.against else []
+    against = [f"Compared with {report.against}."] if report.against else []
     yield "<br>".join(map(escaped, [*against, *report.facts]))
     yield ""
     rows = ordered(report.rows)
@@ -56,7 +56,7 @@ def _lines(report: RunReport, pictures: Sequence[tuple[str, str]]) -> Iterator[s
     equal = [row for row in rows if row.verdict is Verdict.PASS and (row.against or isinstance(row.metric, Exact))]
     yield from _table([row for row in rows if row.metric is not None and not row.optional and row not in equal])
     if equal:
-        yield f"{len(equal)} more metrics pass: counted ones that are equal, and those held against an older record."
+        yield f"{len(equal)} more metrics pass: counted ones that are equal, and those compared with an older record."
         yield ""
     yield from _unjudged(rows)
     yield from _values(report.values)

@@ -27,7 +27,7 @@ class Place:
 class RunReport:
     """One run.
 
-    against: what it was held against, in words; "" where nothing was compared. status: exit status of the run. fault:
+    against: what it was compared with, in words; "" where nothing was compared. status: exit status of the run. fault:
     why nothing could be judged, or None. failed: tests that failed for a reason of their own. facts: lines about how it
     was measured. values: lines with what was measured, where nothing was compared. places: by scenario.
     """

@@ -79,7 +79,7 @@ def render(
     """The whole report as text of at most `width` columns, without a trailing newline.
 
     color: with ANSI colours. equal: with a row for each exact metric that passed and each metric that need not be
-    judged; else lines count them. than: what the run was held against, in a word.
+    judged; else lines count them. than: what the run was compared with, in a word.
     Rows against an older record appear only where they did not pass; the headline counts them all. The same text
     on any terminal: nothing is taken from the environment.
     """

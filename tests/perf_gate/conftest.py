@@ -69,7 +69,7 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
 
 @pytest.fixture(scope="session")
 def pages() -> dict[str, str]:
-    """The page of each dossier."""
+    """The page of each report."""
     return {name: render(make()) for name, make in report_datas.ALL.items()}
 
 

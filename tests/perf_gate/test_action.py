@@ -99,7 +99,7 @@ def test_the_same_code_passes(job: Job) -> None:
     assert job.errors == []
     summary = job.summary.read_text()
     assert summary.startswith("## ✅ perf gate: pass: 5 of 5 metrics")
-    assert "Held against the base" in summary
+    assert "Compared with the base" in summary
     assert "| test&#95;hit&#91;size1&#93; | reuse efficiency |" in summary
     assert json.loads((job.out / "gate.json").read_text())["status"] == 0
     assert (job.out / "gate.xml").exists()
@@ -153,7 +153,7 @@ def test_records_are_judged_against(job: Job) -> None:
     project.commit("before the record")
     assert project.run("--gate-exact", "--gate-record=first").ret == 0
     assert job.run(against="records", arguments="--gate-exact") == 0, job.said
-    assert "Held against the record 0001&#95;first.json" in job.summary.read_text()
+    assert "Compared with the record 0001&#95;first.json" in job.summary.read_text()
     write_engine(project.path, copies=4)
     assert job.run(against="records", arguments="--gate-exact") == 1
 

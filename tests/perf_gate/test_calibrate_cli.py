@@ -77,7 +77,7 @@ def test_it_says_how_often_the_gate_is_wrong(record, capsys):
     theirs = cells(said, "Student's t-test on all visits, two-sided p < 0.05, and slower, all", "The same samples")
     assert len(theirs) == len(ours) == 6
     assert "on real runs against" not in said
-    assert cells(said, "**this gate**", "False alarms on a troubled machine")[1:] == ["0.00 % [0.00, 1.22]"] * 3
+    assert cells(said, "**this gate**", "False alarms on a disturbed machine")[1:] == ["0.00 % [0.00, 1.22]"] * 3
     theirs = cells(said, "mean more than 5 % up (pytest-benchmark), all processes", "False alarms on a troubled")
     assert theirs[1].startswith("100.00 %")
 

@@ -131,9 +131,9 @@ def sequential(rng, runs, *, shared, level, alpha, looks=(8, 12, 16), recorded=2
 
 @pytest.mark.parametrize("shared", [0.0, 0.5])
 def test_the_sequential_rule_keeps_its_promise_at_the_border_of_the_allowance(shared):
-    """Every scenario is worse by exactly its allowance, the worst case that still must not alarm.
+    """Every scenario is worse by exactly its threshold, the worst case that still must not alarm.
 
-    alpha 2 %; without the pooled row, which is worse by more than its own, smaller allowance. 6000 runs:
+    alpha 2 %; without the pooled row, which is worse by more than its own, smaller threshold. 6000 runs:
     standard error 0.18 %; a true rate of 2 % exceeds 2.8 % with p < 1e-5.
     """
     rng = np.random.default_rng(11)

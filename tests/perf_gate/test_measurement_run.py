@@ -1,4 +1,4 @@
-"""A campaign measures all scenarios in several workers, and no fault of one passes for a result."""
+"""A run measures all scenarios in several workers, and no fault of one passes for a result."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_samples_of_a_run_are_judged_as_the_run_was(put, samples_of_a_run, t
     )
     assert "warm reused 0" in out.read_text()
     assert main(["report", record, samples_of_a_run(2, injected="warm=1.05"), "--out", str(out)]) == Exit.PASS
-    assert "Planted slowdown warm=1.05" in out.read_text()
+    assert "Injected slowdown warm=1.05" in out.read_text()
     capsys.readouterr()
 
 

@@ -1,4 +1,4 @@
-"""Two sides of one campaign: the same suites, another subject, in turns."""
+"""Two sides of one run: the same suites, another subject, in turns."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_sides_change_places_every_round_in_balanced_order(
     monkeypatch.setattr("perf_gate.measuring.measurement_run.BLOCK_SECONDS", 1e-9)
     run(two, hits.Hit(1), plan=Plan(looks=(2,), rounds=(24, 24), passes=1, warmups=0))
     visits = [line.split()[0] for line in lines(two, "visits")]
-    # A round is two visits of one side, and fills its stint: none comes before it that is not recorded.
+    # A round is two visits of one side, and fills its block: none comes before it that is not recorded.
     rounds = visits[::2]
     assert visits[1::2] == rounds
     assert len(rounds) == 2 * 2 * 24  # pairs, sides
@@ -222,7 +222,7 @@ def test_rounds_that_are_not_recorded_are_paid_for_out_of_the_budget(two: Path, 
     side, other = sides(two)
     plan = Plan(budget=100.0, looks=(4,), rounds=(3, 10_000))
     run = MeasurementRun(tasks, side=side, base=other, plan=plan)
-    seconds = dict(zip(run._tasks, (0.02, 0.2), strict=True))  # a round of the second fills a stint alone
+    seconds = dict(zip(run._tasks, (0.02, 0.2), strict=True))  # a round of the second fills a block alone
     for name, case in run._tasks.items():
         for evidence in case.sides.values():
             evidence.costs({arm: seconds[name] / len(case.task.scenario.arms) for arm in case.task.scenario.arms})

@@ -124,7 +124,7 @@ def test_a_slower_arm_moves_each_row_as_slower_seconds_do(seed, factor, slow, sh
 
 
 def test_a_simulated_run_ends_as_the_looks_of_the_judge_end():
-    """The same draws, run by run through the real judge, with 4 % planted, where ends of every kind occur."""
+    """The same draws, run by run through the real judge, with 4 % injected, where ends of every kind occur."""
     pool = pool_of(3, workers=30, offset=0.012, metrics=(EFFICIENCY, SPEEDUP))
     policy, cut, runs = Policy(alpha=0.02), Split(12, (6, 10, 16)), 60
     tally = simulate(
@@ -275,7 +275,7 @@ def test_many_paired_runs_at_once_are_judged_as_each_alone(seed, size, scatter, 
 
 
 def test_a_simulated_paired_run_ends_as_the_looks_of_the_judge_end():
-    """The same draws, run by run through the real judge, with 3 % planted, where ends of every kind occur."""
+    """The same draws, run by run through the real judge, with 3 % injected, where ends of every kind occur."""
     pairs = pairs_of(paired(3, offset=0.012, metrics=(EFFICIENCY, SPEEDUP)))
     policy, looks, runs = Policy(alpha=0.02, looks=3), (6, 10, 16), 60
     draws = PairedDraws(pairs, policy, looks)
@@ -329,7 +329,7 @@ def test_a_trouble_that_runs_cannot_be_drawn_under_is_no_zero():
         simulate(draws, [Condition(disturbance=Drift())], arm="warm", runs=10)
 
 
-# ------------------------------------------------------------------ troubles
+# ------------------------------------------------------------------ disturbances
 
 
 def place_values(disturbance, places=8):

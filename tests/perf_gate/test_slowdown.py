@@ -111,7 +111,7 @@ def test_a_campaign_really_waits_and_only_where_it_was_asked_to(project: Path, s
 )
 def test_a_slowdown_that_slows_nothing_down_is_an_error(project: Path, synthetic: ModuleType, plan: Plan) -> None:
     task = Task("t::t[a]", synthetic.Synthetic(1), synthetic.Synthetic(1).metrics)
-    with pytest.raises(MeasurementError, match=r"cannot be planted.*\['cold', 'floor', 'warm'\]"):
+    with pytest.raises(MeasurementError, match=r"cannot be injected.*\['cold', 'floor', 'warm'\]"):
         MeasurementRun([task], side=Side(project), plan=plan).run()
     assert not (project / "pids").exists()
 
@@ -208,7 +208,7 @@ def test_any_run_can_keep_its_samples(suite: Suite) -> None:
 def test_a_planted_run_says_so_and_carries_it(suite: Suite) -> None:
     result = suite.run("perf_tests/test_ttft.py", "--gate-samples=out.json", "--gate-inject=warm=1.5@size2")
     assert result.ret == 0
-    assert result.stdout.str().count("PLANTED SLOWDOWN warm=1.5@size2: slower on purpose") == 2
+    assert result.stdout.str().count("INJECTED SLOWDOWN warm=1.5@size2: slower on purpose") == 2
     run = load_run(suite.path / "out.json")
     assert run.injected == "warm=1.5@size2"
     found = [np.median(each.seconds["warm"]) / np.median(each.seconds["floor"]) for each in run.section.measurements]
@@ -219,7 +219,7 @@ def test_a_planted_run_says_so_and_carries_it(suite: Suite) -> None:
 def test_a_slowdown_of_no_arm_ends_red(suite: Suite) -> None:
     result = suite.run("perf_tests", "--gate-samples=out.json", "--gate-inject=wram=1.5")
     assert result.ret == CANNOT_JUDGE
-    says(result, "the slowdown wram=1.5 cannot be planted")
+    says(result, "the slowdown wram=1.5 cannot be injected")
     assert not (suite.path / "out.json").exists()
 
 
