@@ -1,4 +1,4 @@
-"""What a run is compared with: a revision of the repository or a directory, found from what was asked for."""
+"""The base of --gate-against: a revision of the repository or a directory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from perf_gate.branches.subject import Subject
 from perf_gate.folder import TemporaryFolder
 from perf_gate.records.provenance import Provenance
 
-# Configuration under which git would write into the repository, or lay out less than the whole commit.
+# Git settings that would write into the repository, or check out less than the whole commit, switched off.
 PLAIN = ("core.splitIndex=false", "core.fsmonitor=false", "core.sparseCheckout=false", "core.untrackedCache=false")
 
 
 @dataclass(frozen=True)
 class Base:
-    """One base. name: as it is shown. commit: full hash; "" for a directory, which is taken as it lies there."""
+    """One base. name: for display. commit: full hash; "" for a directory, which is used with what is in it."""
 
     name: str
     root: Path
@@ -26,19 +26,19 @@ class Base:
     directory: Path | None = None
 
     def provenance(self, candidate: Provenance, *, python: str | None) -> Provenance:
-        """Where its measurements come from: the candidate's run, on its own commit.
+        """Return the provenance of its measurements: the candidate's, with its own commit.
 
-        python: the interpreter, where it is another than the candidate's: what is installed for that is not known.
+        python: its interpreter, if that is another one than the candidate's; the versions installed there are unknown.
         """
         versions = candidate.versions if python is None else {"interpreter": python}
         return replace(candidate, commit=self.commit, committed="", branch="", dirty=False, versions=versions)
 
     @contextmanager
     def laid_out(self) -> Iterator[Path]:
-        """The project root of the base, for as long as the context lasts. Raises RepositoryError.
+        """Yield the project root of the base. Raises RepositoryError.
 
-        A commit is written into a temporary folder through an index of its own: the repository gets no worktree, no
-        ref and no lock, and whatever ends the process leaves nothing in it.
+        A commit is written into a temporary folder through an index of its own. The repository gets no worktree, no ref
+        and no lock, so that nothing is left in it however the process ends.
         """
         if self.directory is not None:
             yield self.directory
@@ -48,9 +48,9 @@ class Base:
 
 
 def lay_out(repository: Repository, commit: str, tree: Path, index: Path) -> Path:
-    """Write the files of a commit below `tree`; returns where the repository's root is in there.
+    """Write the files of a commit below `tree` and return the project root in there.
 
-    index: name for a file that git needs meanwhile. Raises RepositoryError.
+    index: path of a file for git's index. Raises RepositoryError.
     """
     tree.mkdir()
     top = Repository(Path(repository.git("rev-parse", "--show-toplevel")))
@@ -61,10 +61,10 @@ def lay_out(repository: Repository, commit: str, tree: Path, index: Path) -> Pat
 
 
 def find_base(asked: str, root: Path, here: Path, subject: Subject) -> Base:
-    """Find the base that was asked for.
+    """Return the base that was asked for.
 
-    asked: a revision; a revision with "..." behind it for its merge base with HEAD; a directory, from `here`; "" for
-    the merge base with the default branch. root: the candidate's project root. Raises RepositoryError.
+    asked: a revision; a revision followed by "..." for its merge base with HEAD; a directory, relative to `here`; ""
+    for the merge base with the default branch. root: the candidate's project root. Raises RepositoryError.
     """
     directory = (here / asked).resolve() if asked else None
     if directory is not None and directory.is_dir():
@@ -74,8 +74,8 @@ def find_base(asked: str, root: Path, here: Path, subject: Subject) -> Base:
         if revision is None:
             missing = ", ".join(subject.missing(directory))
             raise RepositoryError(
-                f"the directory {asked} holds no {missing}, so it is no base (and there is no such revision): give the "
-                "root of a project, or write the option behind the paths of the suites, which it took for its value"
+                f"the directory {asked} has no {missing}, and there is no such revision: give the root of a project, or "
+                "write the option behind the paths of the suites, which it took for its value"
             )
     repository = Repository(root)
     if not asked:
@@ -98,10 +98,10 @@ def _revision(asked: str, root: Path) -> str | None:
 def _directory(asked: str, directory: Path, root: Path, revision: str | None) -> Base:
     if directory == root.resolve():
         raise RepositoryError(
-            f"{asked} is the candidate itself: name another directory or a revision (HEAD: the last commit)"
+            f"{asked} is the candidate itself: give another directory or a revision (HEAD: the last commit)"
         )
     if revision is not None and "/" not in asked:
-        raise RepositoryError(f"{asked} is a directory and a revision: write ./{asked} or {revision[:12]}")
+        raise RepositoryError(f"{asked} is both a directory and a revision: write ./{asked} or {revision[:12]}")
     return Base(str(directory), root, directory=directory)
 
 
@@ -111,7 +111,7 @@ def _default(repository: Repository, root: Path) -> Base:
     commit = repository.merge_base(branch)
     if commit == repository.commit("HEAD") and not repository.dirty:
         raise RepositoryError(
-            f"HEAD is in {branch} already and nothing was changed since, so there is nothing to compare: "
-            "name the base, e.g. --gate-against=HEAD~1"
+            f"HEAD is already in {branch} and nothing has changed since, so there is nothing to compare: give a base, "
+            "e.g. --gate-against=HEAD~1"
         )
     return Base(f"{repository.describe(commit)}, the merge base with {branch}", root, commit)

@@ -1,8 +1,8 @@
-"""`perf-gate bisect GOOD BAD METRIC`: the commit that made a metric worse, by `git bisect run`.
+"""`perf-gate bisect GOOD BAD METRIC`: find the commit that made a metric worse, with `git bisect run`.
 
-Suites and gate are those of the working tree throughout; only the subject changes from commit to commit, and each is
-compared with GOOD. All of it happens in a clone in a temporary folder, which shares the repository's objects and nothing
-else. Options for pytest go behind "--", e.g. `-- perf_tests/test_memory.py --profile quick`.
+Suites and gate are those of the working tree in every step. Only the packages under test change from commit to commit;
+each is compared with GOOD. The search runs in a clone in a temporary folder, which shares only the repository's objects.
+Options for pytest follow "--", e.g. `-- perf_tests/test_memory.py --profile quick`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from perf_gate.measuring.worker_pool import GATE
 from perf_gate.quantity import quantity
 from perf_gate.verdict import Exit, Verdict
 
-# What git bisect run understands: https://git-scm.com/docs/git-bisect#_bisect_run
+# The exit statuses of git bisect run: https://git-scm.com/docs/git-bisect#_bisect_run
 GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
 
 
-# A step runs in the commit that is checked out, which may hold a gate of its own: it must not be imported.
+# A step runs in the commit that is checked out, whose own gate must not be imported.
 STEP = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -37,12 +37,12 @@ sys.exit(main(sys.argv[1:]))
 
 
 class BisectError(Exception):
-    """There is nothing to search, or no way to: the text says why and what to do next."""
+    """The search is impossible: the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched. root: project root in the working tree. base: root of GOOD, laid out. pytest: arguments."""
+    """One search. root: project root in the working tree. base: project root of GOOD. pytest: its arguments."""
 
     root: Path
     base: Path
@@ -50,7 +50,7 @@ class Search:
     pytest: tuple[str, ...]
 
     def judge(self, candidate: Path, rows: Path) -> StepResult:
-        """Hold the subject at `candidate` against GOOD. rows: a file to write. Raises BisectError."""
+        """Compare the subject at `candidate` with GOOD. rows: a file to write. Raises BisectError."""
         command = [sys.executable, "-m", "pytest", *self.pytest, f"--gate-against={self.base}"]
         command += [f"--gate-candidate={candidate}", f"--gate-rows={rows}", "-p", "no:cacheprovider"]
         rows.unlink(missing_ok=True)
@@ -67,7 +67,7 @@ class Search:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one commit came to, as far as the metric goes. status: for git bisect run. text: in words."""
+    """The result of one commit for the metric. status: for git bisect run. text: for display."""
 
     status: int
     text: str
@@ -76,10 +76,10 @@ class StepResult:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], metric: str) -> StepResult:
-        """Read the rows of a verdict. A commit that could not be measured, or not decided, is skipped."""
+        """Return the result from the rows of a verdict. A commit that is invalid or inconclusive is skipped."""
         known = tuple(sorted({row["metric"] for row in rows if row["metric"] is not None}))
         mine = [row for row in rows if row["metric"] == metric]
-        # What is missing was left out by the arguments; it is not what the search is about.
+        # Missing scenarios were left out by the arguments.
         unfit = [row for row in rows if row["metric"] is None and row["verdict"] != Verdict.MISSING]
         worse = [row for row in mine if row["verdict"] == Verdict.REGRESSED]
         if worse:
@@ -89,7 +89,7 @@ class StepResult:
             return cls(SKIP, untimed[0]["why"], timed=True, known=known)
         doubtful = [row for row in mine if row["verdict"] not in (Verdict.PASS, Verdict.IMPROVED)] + unfit
         if doubtful or not mine:
-            why = str(doubtful[0]["why"]) if doubtful else f"no scenario yields {metric!r}"
+            why = str(doubtful[0]["why"]) if doubtful else f"no scenario has {metric!r}"
             return cls(SKIP, why.splitlines()[0], known=known)
         return cls(GOOD, _in_words(max(mine, key=_share)), known=known)
 
@@ -106,14 +106,14 @@ def _in_words(row: Mapping[str, Any]) -> str:
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     verb = verbs.add_parser("bisect", help="find the commit that made a metric worse", description=__doc__)
-    verb.add_argument("good", metavar="GOOD", help="a revision at which the metric is as it should be")
-    verb.add_argument("bad", metavar="BAD", help="a later one at which it is worse")
-    verb.add_argument("metric", metavar="METRIC", help="its name, e.g. 'KV bytes copied, hot hit'")
+    verb.add_argument("good", metavar="GOOD", help="a revision at which the metric is good")
+    verb.add_argument("bad", metavar="BAD", help="a later revision at which it is worse")
+    verb.add_argument("metric", metavar="METRIC", help="the name of the metric, e.g. 'KV bytes copied, hot hit'")
     verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search and print. Returns 0 where the commit was found, 10 where it was not."""
+    """Search and print. Returns 0 if the commit was found, else 10."""
     try:
         say(bisect(Path.cwd(), options.good, options.bad, options.metric, options.command))
     except (BisectError, RepositoryError) as error:
@@ -123,12 +123,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """Print at once: the search takes a while, and git prints in between."""
+    """Print and flush, because git prints in between."""
     print(text, flush=True)  # noqa: T201 - a command line speaks by printing
 
 
 def bisect(root: Path, good: str, bad: str, metric: str, arguments: Sequence[str]) -> str:
-    """Find the first bad commit; returns what was found, in words.
+    """Find the first bad commit and return it as text.
 
     root: project root, the folder of the ini file. Raises BisectError, RepositoryError.
     """
@@ -136,7 +136,7 @@ def bisect(root: Path, good: str, bad: str, metric: str, arguments: Sequence[str
     ends = [repository.commit(each) for each in (good, bad)]
     if not repository.holds("merge-base", "--is-ancestor", *ends) or ends[0] == ends[1]:
         raise BisectError(
-            f"{good} is no ancestor of {bad}: give an older revision that is good and a later one that is bad"
+            f"{good} is not an ancestor of {bad}: give an older revision that is good and a later one that is bad"
             f"{repository.perhaps_shallow()}"
         )
     with TemporaryFolder() as folder:
@@ -158,7 +158,7 @@ def _common(repository: Repository) -> str:
 
 
 def _both_ends(search: Search, candidate: Path, rows: Path) -> tuple[Search, StepResult]:
-    """Make sure that the bad end is bad, by counting alone where that shows it."""
+    """Make sure that the bad revision is bad, by counting alone if that shows it."""
     exact = Search(search.root, search.base, search.metric, (*search.pytest, "--gate-exact"))
     for each in (exact, search):
         result = each.judge(candidate, rows)
@@ -171,7 +171,7 @@ def _both_ends(search: Search, candidate: Path, rows: Path) -> tuple[Search, Ste
         if not result.timed:
             break
     state = "is no worse there" if result.status == GOOD else "cannot be judged there"
-    raise BisectError(f"the bad end is not bad, {search.metric!r} {state}: {result.text}")
+    raise BisectError(f"the bad revision is not bad, {search.metric!r} {state}: {result.text}")
 
 
 def _search(theirs: Repository, search: Search, ends: Sequence[str], prefix: str, rows: Path) -> str:
@@ -180,10 +180,10 @@ def _search(theirs: Repository, search: Search, ends: Sequence[str], prefix: str
     try:
         theirs.git("bisect", "run", *step, str(rows), search.metric, *search.pytest, shown=True)
     except RepositoryError as error:
-        # What is left to choose from when everything between was skipped is said on git's standard output.
+        # If everything between was skipped, git's log has the commits that are left.
         left = [line for line in theirs.git("bisect", "log").splitlines() if line.startswith("# possible first bad")]
         if not left:
-            raise BisectError(f"the search was given up: {error}") from error
+            raise BisectError(f"the search failed: {error}") from error
         listed = "\n".join(line.partition(": ")[2] for line in left)
         raise BisectError(f"every commit between was skipped; it is one of:\n{listed}") from None
     first = theirs.commit("refs/bisect/bad")
@@ -191,9 +191,9 @@ def _search(theirs: Repository, search: Search, ends: Sequence[str], prefix: str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One step of git bisect run: judge what is checked out. Returns 0, 1, 125, or 128 to give up.
+    """Run one step of git bisect run on the commit that is checked out. Returns 0, 1, 125, or 128 to abort.
 
-    arguments: where the gate is, root, base, candidate, file for the rows, metric, and what pytest is told.
+    arguments: folder of the gate, root, base, candidate, file for the rows, metric, and the arguments of pytest.
     """
     _, root, base, candidate, rows, metric, *others = arguments
     try:

@@ -1,4 +1,4 @@
-"""The git repository that holds the project, read only: nothing here changes a ref, an index or a working tree."""
+"""The project's git repository, read only: nothing here changes a ref, an index or a working tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where a project keeps what it merges into, the likeliest first.
+# Candidates for the default branch, the likeliest first.
 DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")
 DEEPEN = (
     "this is a shallow clone, which may lack it: fetch the whole history (fetch-depth: 0 in actions/checkout, "
@@ -18,7 +18,7 @@ DEEPEN = (
 
 
 class RepositoryError(Exception):
-    """Git could not give what was asked for: the text says what, and what to do next."""
+    """A git command failed: the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Repository:
         """
         program = shutil.which("git")
         if program is None:
-            raise RepositoryError("git is not installed: install it, or name a directory to compare with")
-        # A hook (pre-push) hands down where its own repository and index are; ours are those around the root.
+            raise RepositoryError("git is not installed: install it, or give a directory to compare with")
+        # A hook (pre-push) sets the variables of its own repository; this one is found from the root.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         options = [part for setting in settings for part in ("-c", setting)]
         done = subprocess.run(  # noqa: S603 - the program is git, the arguments are our own
@@ -59,7 +59,7 @@ class Repository:
         return "" if shown else done.stdout.strip()
 
     def holds(self, *arguments: str) -> bool:
-        """Whether a git command succeeds."""
+        """Return whether a git command succeeds."""
         try:
             self.git(*arguments)
         except RepositoryError:
@@ -77,24 +77,24 @@ class Repository:
         return bool(self.git("status", "--porcelain", "--", "."))
 
     def commit(self, revision: str) -> str:
-        """Full hash of the commit behind `revision`. Raises RepositoryError."""
-        # With --end-of-options a revision that begins with a dash is a revision that is not there.
+        """Return the full hash of the commit of `revision`. Raises RepositoryError."""
+        # --end-of-options: a revision that begins with a dash is not taken for an option.
         arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         if not self.holds("rev-parse", "--git-dir"):
-            raise RepositoryError(f"{self.root} is in no git repository: name a directory to compare with")
+            raise RepositoryError(f"{self.root} is not in a git repository: give a directory to compare with")
         if not self.holds(*arguments):
             raise RepositoryError(f"there is no revision {revision!r} here{self.perhaps_shallow()}")
         return self.git(*arguments).splitlines()[-1]
 
     def merge_base(self, revision: str) -> str:
-        """Full hash of the best common ancestor of `revision` and HEAD. Raises RepositoryError."""
+        """Return the full hash of the best common ancestor of `revision` and HEAD. Raises RepositoryError."""
         other = self.commit(revision)
         if not self.holds("merge-base", other, "HEAD"):
             raise RepositoryError(f"{revision} and HEAD have no common ancestor{self.perhaps_shallow()}")
         return self.git("merge-base", other, "HEAD").splitlines()[0]
 
     def default_branch(self) -> str:
-        """The branch that others are merged into, as a revision, e.g. "origin/main". Raises RepositoryError."""
+        """Return the default branch as a revision, e.g. "origin/main". Raises RepositoryError."""
         if self.holds("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD"):
             return self.git("symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
         for name in DEFAULT_BRANCHES:
@@ -103,14 +103,14 @@ class Repository:
                 return name
         raise RepositoryError(
             f"no default branch was found (looked for origin/HEAD, {', '.join(DEFAULT_BRANCHES)}): "
-            f"name the base, e.g. --gate-against=HEAD~1{self.perhaps_shallow()}"
+            f"give a base, e.g. --gate-against=HEAD~1{self.perhaps_shallow()}"
         )
 
     def describe(self, commit: str) -> str:
-        """A commit in one line: the beginning of its hash and its subject. Raises RepositoryError."""
+        """Return a commit as one line: the beginning of its hash and its subject. Raises RepositoryError."""
         return self.git("show", "--no-patch", "--format=%h (%s)", commit)
 
     def perhaps_shallow(self) -> str:
-        """What to add to a message about a missing commit: how to fetch it, in a shallow clone; else ""."""
+        """Return how to fetch a missing commit, to append to a message, if this is a shallow clone; else ""."""
         shallow = self.holds("rev-parse", "--git-dir") and self.git("rev-parse", "--is-shallow-repository") == "true"
         return f"; {DEEPEN}" if shallow else ""

@@ -1,4 +1,4 @@
-"""The packages under test: what differs between the two sides of a comparison."""
+"""The packages under test, which differ between the two sides of a comparison."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True)
 class Subject:
-    """Packages or modules by their path from the project root. places: import name -> folder that holds it."""
+    """Packages or modules. places: import name -> folder that has it, from the project root."""
 
     places: Mapping[str, str]
 
     def homes(self, root: Path) -> dict[str, str]:
-        """Import name -> absolute folder that it has to be imported from, in the project at `root`."""
+        """Return import name -> absolute folder to import it from, in the project at `root`."""
         return {name: str(root.resolve() / place) for name, place in self.places.items()}
 
     def missing(self, root: Path) -> list[str]:
-        """Names of those that the project at `root` does not hold."""
+        """Return the names of those that the project at `root` does not have."""
         return [name for name, home in self.homes(root).items() if not _is_there(Path(home) / name)]
 
     def __str__(self) -> str:
-        """As it is shown."""
+        """Return the names, separated by commas."""
         return ", ".join(self.places)
 
 
@@ -31,13 +31,13 @@ def _is_there(path: Path) -> bool:
 
 
 def subject_of(lines: Iterable[str]) -> Subject:
-    """Read lines such as "prefix_cache" or "src/prefix_cache". Raises ValueError naming the bad one."""
+    """Parse lines such as "prefix_cache" or "src/prefix_cache". Raises ValueError naming the bad one."""
     places: dict[str, str] = {}
     for line in lines:
         path = PurePosixPath(line.strip())
         if path.is_absolute() or ".." in path.parts or not path.name.isidentifier():
             raise ValueError(f"{line!r}: give the path of a package from the project root, e.g. src/prefix_cache")
         if path.name in places:
-            raise ValueError(f"{line!r}: there are two packages {path.name!r}, but only one can be imported")
+            raise ValueError(f"{line!r}: two packages are named {path.name!r}, but only one can be imported")
         places[path.name] = path.parent.as_posix()
     return Subject(places)

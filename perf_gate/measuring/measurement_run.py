@@ -1,4 +1,4 @@
-"""One run of the gate: measures all scenarios in fresh workers until it is decided or the budget is spent.
+"""Measures all scenarios in fresh workers until every verdict is clear or the budget is spent.
 
 Workers come in batches of two, which boot side by side. The first two only count, also side by side: counting is
 free of noise, takes long, and would leave its process in another state than those that are timed. For a record both
@@ -7,13 +7,12 @@ count everything, and must agree; a run that is compared with one counts everyth
 Timing is one visit at a time, so that nothing of ours disturbs what is measured. The workers of a batch take turns over
 the scenarios in random order and in several passes, which spreads the rounds of a scenario over the life of its worker.
 
-Every timed worker visits every scenario that is still valid, also where only one of them is undecided: the pooled
-row of a metric needs the same workers in all its scenarios, and further workers for the undecided scenario
-alone would boot at the full price for a fraction of the evidence.
+Every timed worker times every scenario that is still valid, also if only one of them is undecided. The pooled row of a
+metric needs the same workers in all its scenarios, and a worker for one scenario alone would take as long to start.
 
-Two sides are measured in pairs: each batch is one worker of the candidate and one of the base, which take turns every
-round or few, in balanced random order, over the same prompts in the same orders. Whatever drifts hits both alike,
-and the pair is the unit of the statistics.
+With a base, each batch is one worker of the candidate and one of the base. They take turns every round or few, in
+balanced random order, over the same prompts in the same orders, so that drift affects both alike. The pair is the unit
+of the statistics.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ class Plan:
     """How much is measured.
 
     budget: seconds for the whole run. looks: numbers of workers on each side, ascending, after which verdicts are
-    computed; the first is the minimum and the last the maximum. passes: parts into which a worker's rounds of a scenario
-    are split. rounds: minimum and maximum of recorded rounds of a scenario in one worker. exact: count only. counts:
-    workers that count each scenario. warmups: unrecorded rounds after opening. injected: a slowdown for which the
-    workers really wait; for calibration only.
+    computed; the first is the minimum and the last the maximum. passes: parts into which a worker's rounds of a
+    scenario are split. rounds: minimum and maximum of recorded rounds of a scenario in one worker. exact: count only.
+    counts: workers that count each scenario. warmups: unrecorded rounds after opening. injected: a slowdown for which
+    the workers really wait; for calibration only.
     """
 
     budget: float = 150.0

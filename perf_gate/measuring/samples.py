@@ -50,7 +50,7 @@ class SideSamples:
             self.cost[arm] = max(float(seconds), self.cost.get(arm, 0.0))
 
     def count(self, counted: Mapping[str, int | float]) -> None:
-        """Add the exact metrics of one worker; invalid unless they are the declared ones and equal the other workers'."""
+        """Add the exact metrics of one worker; they have to be the declared ones and equal those of other workers."""
         declared = {metric.name for metric in self.task.metrics if isinstance(metric, Exact)}
         for missing in sorted(declared - counted.keys()):
             self.invalidate(f"exact metric {missing!r} is declared, but count() did not return it")

@@ -86,7 +86,7 @@ class ScenarioHost:
     homes: Mapping[str, str] = field(default_factory=dict)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the request `request["ask"]` and return {"ok": True, ...} or {"ok": False, "kind", "message", "traceback"}.
+        """Run `request["ask"]` and return {"ok": True, ...} or {"ok": False, "kind", "message", "traceback"}.
 
         kind is "premise" (InvalidPremise), "value" (an invalid number), "import" or "error" (anything else); message
         names arm and round if there is one; traceback is text.

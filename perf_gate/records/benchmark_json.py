@@ -1,4 +1,4 @@
-"""Measurements as pytest-benchmark writes them, for its own `compare` and for the tools that read its format."""
+"""Measurements in pytest-benchmark's format, for its `compare` and for other tools that read it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BYTES = "B"
 
 
 def document(measurements: Iterable[Measurement], provenance: Provenance, created: str) -> dict[str, object]:
-    """The top level of a pytest-benchmark file: machine_info, commit_info, benchmarks, datetime, version.
+    """Return the top level of a pytest-benchmark file: machine_info, commit_info, benchmarks, datetime, version.
 
-    The host's name is left out: records are published.
+    The name of the host is left out, because records are published.
     """
     parts = provenance.parts
     return {
@@ -47,7 +47,7 @@ def document(measurements: Iterable[Measurement], provenance: Provenance, create
 
 
 def rows(measurement: Measurement) -> list[dict[str, object]]:
-    """One benchmark per timed arm; of a scenario that is never timed, one per number of bytes."""
+    """Return one benchmark per timed arm; for a scenario that is never timed, one per number of bytes."""
     found = [
         _row(measurement, arm, {"disable_gc": True, "warmup": True}, dict(measurement.exact), _flat(per_worker))
         for arm, per_worker in measurement.seconds.items()
@@ -61,7 +61,7 @@ def rows(measurement: Measurement) -> list[dict[str, object]]:
 
 
 def byte_counts(measurement: Measurement) -> tuple[Exact, ...]:
-    """The metrics with a row of their own: counted in bytes, in a scenario without any timed metric.
+    """Return the metrics with a row of their own: counted in bytes, in a scenario without any timed metric.
 
     Beside the timed arms of a scenario they would be one column of seconds and bytes.
     """
@@ -75,17 +75,17 @@ def byte_counts(measurement: Measurement) -> tuple[Exact, ...]:
 
 
 def title(metric: Exact) -> str:
-    """What its row is called; with the unit, because whoever reads the format takes every value for seconds."""
+    """Return the name of its row, with the unit, because tools that read the format take every value for seconds."""
     return f"{metric.name} ({metric.unit})"
 
 
 def about(metric: Exact, measurement: Measurement) -> dict[str, object]:
-    """The extra_info of a row of bytes: all counts of its scenario, and which of them the row shows."""
+    """Return the extra_info of a row of bytes: all counts of its scenario, and which of them the row shows."""
     return {**measurement.exact, "unit": metric.unit, "metric": metric.name}
 
 
 def shows_bytes(row: Mapping[str, Any]) -> bool:
-    """Whether a row of pytest-benchmark's, as it is displayed or stored, holds bytes and not seconds."""
+    """Return whether a row of pytest-benchmark, displayed or stored, has bytes and not seconds."""
     extra = row.get("extra_info") or {}
     return extra.get("unit") == BYTES and "metric" in extra
 
@@ -114,10 +114,7 @@ def _flat(per_worker: Iterable[Iterable[float]]) -> list[float]:
 
 
 def stats(values: Sequence[float]) -> dict[str, object]:
-    """Every figure that pytest-benchmark stores of one benchmark, computed by its own code; the samples are ours.
-
-    Of a single count all of them are that count, and the spread is 0.
-    """
+    """Return all statistics that pytest-benchmark stores, computed by its own code from our samples."""
     make: Any = Stats
     computed = make()
     computed.data = list(values)

@@ -1,8 +1,10 @@
 """The file format of a record: pytest-benchmark's JSON, with all that judging needs under "perf_gate".
 
 Schema history:
-1  first: name, profile, sections by machine class, each with created, provenance and measurements. The samples of
-   a run that is no record (--gate-samples) have a further object "run", and are refused where a record is wanted.
+1  first: name, profile, sections by machine class, each with created, provenance and measurements. Files of
+   --gate-samples also have an object "run", and are refused where a record is expected.
+2  renamed: crew to workers; of a metric travels to comparable, allowance to threshold, floor to absolute_threshold,
+   elsewhere to other_machine_threshold, beside to paired_threshold (always written); of "run" plant to injected.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ T = TypeVar("T")
 
 
 class FormatError(Exception):
-    """Something in the file is not what the schema says. where: the way to it, outermost first."""
+    """The file does not follow the schema. where: the path to the wrong value, outermost first."""
 
     def __init__(self, what: str, where: str = "") -> None:
-        """Keep both for the sentence."""
+        """Compose the message."""
         super().__init__(f"{where}: {what}" if where else what)
 
 
@@ -44,10 +46,10 @@ def encode(
     run: Mapping[str, object] | None = None,
     base: Section | None = None,
 ) -> str:
-    """The text of a record file. Raises ValueError for what `decode` would refuse.
+    """Return the text of a record file. Raises ValueError for what `decode` would refuse.
 
-    pytest-benchmark's part shows the section recorded last; its format knows one machine only.
-    run: facts about a run that is no record, which mark the file as such. base: what was measured beside that run.
+    pytest-benchmark's format has one machine only, so its part shows the section that was recorded last. run: facts
+    about a run, for a file of --gate-samples. base: the base of that run.
     """
     ordered = sorted(sections, key=lambda section: (section.created, section.machine))
     for section in [*ordered, *([] if base is None else [base])]:
@@ -68,7 +70,7 @@ def encode(
 
 
 def _layout(value: object, indent: str = "") -> str:
-    # One line per list of numbers: a record is read in reviews, and a sample per line would bury the rest.
+    # One line per list of numbers, because records are read in reviews.
     deeper = indent + " "
     if isinstance(value, Mapping) and value:
         items = (f"{deeper}{json.dumps(key)}: {_layout(each, deeper)}" for key, each in value.items())
@@ -104,22 +106,19 @@ def _metric_to_json(metric: Metric) -> dict[str, object]:
 
 
 def decode(text: str, path: Path) -> tuple[str, str, tuple[Section, ...]]:
-    """Name, profile and sections from the text of a record file. Raises RecordError naming `path`."""
+    """Return name, profile and sections from the text of a record file. Raises RecordError naming `path`."""
     ours = _ours(text, path)
     if "run" in ours:
-        raise RecordError(path, "holds the samples of a run, which were never checked as a record is", HOW_TO_RECORD)
+        raise RecordError(path, "is a file of --gate-samples and not a record", HOW_TO_RECORD)
     return _decoded(ours, path)
 
 
 def decode_run(text: str, path: Path) -> tuple[str, tuple[Section, ...], dict[str, Any], Section | None]:
-    """Profile and sections of the samples of a run that is no record, the facts about it, and the base beside it.
-
-    Raises RecordError.
-    """
+    """Return profile, sections, facts and base from the text of a file of --gate-samples. Raises RecordError."""
     ours = _ours(text, path)
     facts = ours.get("run")
     if not isinstance(facts, dict):
-        raise RecordError(path, "is no file of --gate-samples: it has no 'run' object", "Make one with --gate-samples")
+        raise RecordError(path, "is not a file of --gate-samples: it has no 'run'", "Make one with --gate-samples")
     _, profile, sections = _decoded(ours, path)
     base = _read(path, lambda: _section(ours["base"], "base")) if "base" in ours else None
     return profile, sections, facts, base
@@ -129,7 +128,7 @@ def _ours(text: str, path: Path) -> dict[str, Any]:
     if not text.strip():
         raise RecordError(path, "is empty", RESTORE)
     if CONFLICT.search(text):
-        raise RecordError(path, "is half-merged: it holds git conflict markers", "Resolve the merge: keep one side")
+        raise RecordError(path, "has git conflict markers", "Resolve the merge: keep one side")
     try:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
@@ -138,7 +137,7 @@ def _ours(text: str, path: Path) -> dict[str, Any]:
         raise RecordError(path, str(error), RESTORE) from None
     ours = document.get("perf_gate") if isinstance(document, dict) else None
     if not isinstance(ours, dict):
-        raise RecordError(path, "is JSON, but no record of the gate: it has no 'perf_gate' object", HOW_TO_RECORD)
+        raise RecordError(path, "is JSON, but not a record of the gate: it has no 'perf_gate'", HOW_TO_RECORD)
     _check_schema(ours.get("schema"), path)
     return ours
 
@@ -163,7 +162,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _constant(name: str) -> float:
-    raise FormatError(f"it holds {name}, which is no measurement")
+    raise FormatError(f"it has {name}, which is not a measurement")
 
 
 def _check_schema(schema: object, path: Path) -> None:
@@ -172,16 +171,17 @@ def _check_schema(schema: object, path: Path) -> None:
     if schema > SCHEMA:
         raise RecordError(
             path,
-            f"it has schema {schema}, this version reads up to {SCHEMA}",
+            f"has schema {schema}, and this version of the gate reads schema {SCHEMA}",
             "Update the gate to the version that wrote it",
         )
     if schema < SCHEMA:
-        raise RecordError(path, f"it has schema {schema}, which is no longer read", "Record anew")
+        what = f"has schema {schema}, of an earlier version of the gate; this version reads schema {SCHEMA}"
+        raise RecordError(path, what, "Record anew: pytest PATH --gate-record NAME")
 
 
 def _get(value: object, key: str, kind: type[T] | tuple[type[T], ...], where: str) -> T:
     if not isinstance(value, dict):
-        raise FormatError(f"an object is wanted, not {type(value).__name__}", where)
+        raise FormatError(f"expected an object, not {type(value).__name__}", where)
     if key not in value:
         raise FormatError(f"{key!r} is missing", where)
     found = value[key]
@@ -200,7 +200,7 @@ def _record(ours: dict[str, Any]) -> tuple[str, str, tuple[Section, ...]]:
     found = _get(ours, "sections", dict, where)
     sections = tuple(_section(section, f"section {machine!r}") for machine, section in found.items())
     if not sections:
-        raise FormatError("it holds no machine class, so nothing could be compared with it", where)
+        raise FormatError("it has no machine class, so nothing could be compared with it", where)
     for machine, section in zip(found, sections, strict=True):
         if machine != section.machine:
             raise FormatError(f"section {machine!r} was recorded on {section.machine!r}", where)
@@ -214,7 +214,7 @@ def _section(value: object, where: str) -> Section:
         for number, each in enumerate(_get(value, "measurements", list, where), 1)
     ]
     if not measurements:
-        raise FormatError("it holds no measurement, so nothing could be compared with it", where)
+        raise FormatError("it has no measurement, so nothing could be compared with it", where)
     _check(measurements, where)
     return Section(_get(value, "created", str, where), provenance, tuple(measurements))
 
@@ -256,19 +256,19 @@ def _list(value: object, key: str, where: str, read: Callable[[object, str], T])
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise FormatError(f"text is wanted, not {type(value).__name__}", where)
+        raise FormatError(f"expected text, not {type(value).__name__}", where)
     return value
 
 
 def _second(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"seconds are wanted, not {type(value).__name__}", where)
+        raise FormatError(f"expected seconds, not {type(value).__name__}", where)
     return float(value)
 
 
 def _visits(value: object, where: str) -> tuple[float, ...]:
     if not isinstance(value, list):
-        raise FormatError(f"a list of seconds is wanted, not {type(value).__name__}", where)
+        raise FormatError(f"expected a list of seconds, not {type(value).__name__}", where)
     return tuple(_second(each, where) for each in value)
 
 

@@ -1,4 +1,4 @@
-"""Which set of scenarios a run measures; records are compared within it."""
+"""The profile of a run: a named set of scenarios, within which runs are compared."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ DEFAULT = "default"
 
 
 def profile_of(provenance: Provenance) -> str:
-    """The suites' option "profile" (see perf_gate.session.hookspec), "default" where they have none."""
+    """Return the suites' option "profile" (see perf_gate.session.hookspec), or "default"."""
     return str(provenance.options.get("profile") or DEFAULT)

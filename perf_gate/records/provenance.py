@@ -1,4 +1,4 @@
-"""Where a measurement comes from: the code, the software, the machine and the options of the run."""
+"""Where a measurement comes from: commit, versions, machine and options of the run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ Option = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Provenance:
-    """What has to be known about a run to say whether another one may be compared with it, or repeated.
+    """What has to be known about a run to compare it with another one, or to repeat it.
 
-    commit: full hash, "" outside git. committed: its time, ISO 8601. dirty: whether anything differed from
-    it.
-    versions: package -> version, "python" included. machine: the machine class. parts: what the class is
-    made of, and more. options: of the run, e.g. profile and models. command: the command line.
+    commit: full hash, "" outside git. committed: its time, ISO 8601. dirty: whether the tree had uncommitted changes.
+    versions: package -> version, "python" included. machine: the machine class. parts: facts about the machine, those
+    of the class included. options: of the run, e.g. profile and models. command: the command line.
     """
 
     commit: str = ""
@@ -43,7 +42,7 @@ class Provenance:
 
     @property
     def software(self) -> str:
-        """What `Comparable.SOFTWARE` compares, e.g. "torch 2.13.0, transformers 5.24.0"."""
+        """The versions that `Comparable.SOFTWARE` compares, e.g. "torch 2.13.0, transformers 5.24.0"."""
         return software(self.versions)
 
 
@@ -55,10 +54,10 @@ def provenance(
     command: Sequence[str] = (),
     besides: Sequence[str] = ("baselines",),
 ) -> Provenance:
-    """Look around: the git checkout that holds `root`, installed packages, this machine.
+    """Return the provenance of a run here: the git checkout of `root`, installed packages, this machine.
 
-    threads: compute threads of a worker. besides: paths below `root` whose changes do not make the tree
-    dirty, since recording writes there. Never raises: what cannot be found out is left empty.
+    threads: compute threads of a worker. besides: paths below `root` whose changes do not make the tree dirty, because
+    recording writes there. Never raises: what cannot be found out is left empty.
     """
     parts = machine_parts(threads)
     found = versions()
@@ -78,7 +77,7 @@ def provenance(
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """Output of a git command, None where there is no git, no checkout or no commit."""
+    """Return the output of a git command, or None if there is no git, no checkout or no commit."""
     program = shutil.which("git")
     if program is None:
         return None
@@ -98,7 +97,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of Python and of those `packages` that are installed, read without importing them."""
+    """Return the versions of Python and of those `packages` that are installed, without importing them."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -109,12 +108,12 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def software(found: Mapping[str, str]) -> str:
-    """The versions that operator calls and FLOPs depend on; "2.13.0+cpu" and "2.13.0" are the same source."""
+    """Return the versions that operator calls and FLOPs depend on; "2.13.0+cpu" and "2.13.0" are the same source."""
     return ", ".join(f"{name} {found[name].split('+')[0]}" for name in COMPARED if name in found)
 
 
 def machine_parts(threads: int) -> dict[str, Option]:
-    """Facts about this machine, those of the machine class among them."""
+    """Return facts about this machine, those of its class included."""
     described = _cpu()
     return {
         "architecture": platform.machine(),
@@ -137,18 +136,17 @@ def _cpu() -> dict[str, Option]:
 
 
 def cores() -> int:
-    """Logical cores that this process may use."""
+    """Return the number of logical cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return psutil.cpu_count() or 1
 
 
 def machine_class(parts: Mapping[str, Option]) -> str:
-    """Short stable name of all machines that sampled metrics are compared between.
+    """Return the name of the machine class, within which sampled metrics are compared.
 
-    E.g. "x86_64 AMD EPYC 9B14 (25/17), 2 cores, 1 thread". Family and model are in it because hosted
-    machines hide the brand; memory, kernel and host name are not, because they change without changing the
-    figures.
+    E.g. "x86_64 AMD EPYC 9B14 (25/17), 2 cores, 1 thread". It has family and model because hosted machines hide the
+    brand. It has neither memory nor kernel nor host name, because these change without changing the measurements.
     """
     name = f"{parts['architecture']} {parts['processor']}"
     if parts.get("family") is not None and parts.get("model") is not None:

@@ -1,4 +1,4 @@
-"""A record: what a run measured, kept in git and reviewed like source, and the folder that holds the records."""
+"""Records, which are kept in git and reviewed like source, and the folder that they are in."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FILE_NAME = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[A-Za-z0-9][A-Za-z0-9._-
 class Record:
     """A named record with one section per machine class, at least one.
 
-    profile: which set of scenarios it holds; runs are compared within a profile.
-    path: the file that it was read from, None where it was not.
+    profile: set of scenarios that it has; runs are compared within a profile. path: the file that it was read from, or
+    None.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Record:
     path: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse a record that could not be found again by machine class."""
+        """Raise ValueError for a record without sections, or with one under the wrong machine class."""
         if not self.sections:
-            raise ValueError(f"record {self.name!r} holds no machine class; a record needs at least one")
+            raise ValueError(f"record {self.name!r} has no machine class; a record needs at least one")
         for machine, section in self.sections.items():
             if machine != section.machine:
                 raise ValueError(f"record {self.name!r}: section {machine!r} was recorded on {section.machine!r}")
@@ -63,19 +63,19 @@ class Record:
         return max(self.sections.values(), key=lambda section: (section.created, section.machine))
 
     def section(self, machine: str) -> Section:
-        """What to hold a run on `machine` against: its own machine class, else the one recorded last."""
+        """Return the section to compare a run on `machine` with: its own machine class, else the one recorded last."""
         return self.sections.get(machine) or self.latest
 
     def holding(self, section: Section) -> Record:
-        """The same record with `section` added, or in place of the one of the same machine class."""
+        """Return the same record with `section` added, or in place of the one of the same machine class."""
         return replace(self, sections={**self.sections, section.machine: section})
 
 
 def load(path: Path | str) -> Record:
     """Read one record.
 
-    Raises RecordError for a file that is missing, empty, truncated, half-merged, no record, of a newer
-    schema, or that holds anything twice, of a wrong type, or not finite.
+    Raises RecordError if the file is missing, empty, truncated, half-merged, not a record or of another schema, or if
+    anything in it occurs twice, has the wrong type or is not finite.
     """
     path = Path(path)
     name, profile, sections = codec.decode(read(path), path)
@@ -83,7 +83,7 @@ def load(path: Path | str) -> Record:
 
 
 def read(path: Path) -> str:
-    """The text of a file. Raises RecordError where there is none, or it cannot be read."""
+    """Return the text of a file. Raises RecordError if it is missing or cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -97,19 +97,19 @@ def _signed(section: Section, record: str) -> Section:
 
 
 def save(record: Record, path: Path | str, *, overwrite: bool = False) -> None:
-    """Write one record: the whole of it under `path`, or nothing, whatever happens meanwhile.
+    """Write one record: the whole file, or nothing.
 
-    Raises RecordError where `path` exists and `overwrite` is False, or where it cannot be written;
-    ValueError for a record that `load` would refuse (not finite, twice the same scenario).
+    Raises RecordError if `path` exists and `overwrite` is False, or if it cannot be written; ValueError for a record
+    that `load` would refuse (not finite, a scenario twice).
     """
     path = Path(path)
     if path.exists() and not overwrite:
-        raise RecordError(path, "exists already", "Choose another name, or say that it may be overwritten")
+        raise RecordError(path, "already exists", "Give another name, or overwrite=True")
     write(codec.encode(record.name, record.profile, record.sections.values()), path, overwrite=overwrite)
 
 
 def write(content: str | bytes, path: Path, *, overwrite: bool = False) -> None:
-    """Put `content` under `path` whole or not at all; see `save`. Raises RecordError, also where the disk is full."""
+    """Write the whole of `content` to `path`, or nothing; see `save`. Raises RecordError, also if the disk is full."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _draft(content, path, overwrite=overwrite)
@@ -117,7 +117,7 @@ def write(content: str | bytes, path: Path, *, overwrite: bool = False) -> None:
     except OSError as error:
         why = error.strerror or error
         raise RecordError(
-            path, f"cannot be written ({why})", "Check the folder, its rights and the space left"
+            path, f"cannot be written ({why})", "Check the folder, its permissions and the free space"
         ) from error
 
 
@@ -131,7 +131,7 @@ def _draft(content: str | bytes, path: Path, *, overwrite: bool) -> None:
             os.fsync(file.fileno())
         draft.chmod(0o644)
         if overwrite:
-            os.replace(draft, path)  # noqa: PTH105 - the call that the promise of atomicity rests on
+            os.replace(draft, path)  # noqa: PTH105 - the call that makes it atomic
         else:
             _publish(draft, path)
     except BaseException:
@@ -141,16 +141,16 @@ def _draft(content: str | bytes, path: Path, *, overwrite: bool) -> None:
 
 
 def _publish(draft: Path, path: Path) -> None:
-    # A link fails where the name was taken meanwhile; a rename would replace what another run has just recorded.
+    # A link fails if the name has been taken meanwhile; a rename would replace what another run has just recorded.
     try:
         os.link(draft, path)
     except FileExistsError:
-        raise RecordError(path, "exists already", "Choose another name, or say that it may be overwritten") from None
+        raise RecordError(path, "already exists", "Give another name, or overwrite=True") from None
     draft.unlink()
 
 
 def _settle(folder: Path) -> None:
-    # Without this a power cut could lose the new name although the file's content is on disk.
+    # Without this a power failure could lose the new name although the content is on disk.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -159,10 +159,10 @@ def _settle(folder: Path) -> None:
 
 
 def files(folder: Path | str) -> list[Path]:
-    """The record files of a folder, oldest number first.
+    """Return the record files of a folder, lowest number first.
 
-    Raises RecordError where the folder is missing, where a JSON file is not named NNNN_name.json (it would
-    never be compared with), and where two files share a number (which of them is newer?).
+    Raises RecordError if the folder is missing, if a JSON file is not named NNNN_name.json (nothing would be compared
+    with it), or if two files have one number (neither would be the newer one).
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -171,7 +171,7 @@ def files(folder: Path | str) -> list[Path]:
     for path in sorted(folder.rglob("*.json")):
         match = FILE_NAME.fullmatch(path.name)
         if match is None or path.parent != folder:
-            raise RecordError(path, "is not a record by its name", "Name it NNNN_name.json, or move it away")
+            raise RecordError(path, "does not have the name of a record", "Name it NNNN_name.json, or move it away")
         number = int(match["number"])
         if number in numbered:
             raise RecordError(
@@ -182,29 +182,28 @@ def files(folder: Path | str) -> list[Path]:
 
 
 def history(folder: Path | str, profile: str) -> list[Record]:
-    """All records of a profile, oldest first.
+    """Return all records of a profile, oldest first.
 
-    Raises RecordError where there is none, and where any record of the folder cannot be read, whatever its
-    profile: an unreadable record says nothing about what it holds.
+    Raises RecordError if there is none, and if any record of the folder cannot be read, because its profile is unknown.
     """
     records = [record for record in map(load, files(folder)) if record.profile == profile]
     if not records:
-        raise RecordError(folder, f"holds no record of profile {profile!r}", HOW_TO_RECORD)
+        raise RecordError(folder, f"has no record of profile {profile!r}", HOW_TO_RECORD)
     return records
 
 
 def newest(folder: Path | str, profile: str) -> Record:
-    """The record of a profile with the highest number. Raises RecordError as `history` does."""
+    """Return the record of a profile with the highest number. Raises RecordError as `history` does."""
     return history(folder, profile)[-1]
 
 
 def oldest(folder: Path | str, profile: str) -> Record:
-    """The record of a profile with the lowest number. Raises RecordError as `history` does."""
+    """Return the record of a profile with the lowest number. Raises RecordError as `history` does."""
     return history(folder, profile)[0]
 
 
 def earliest(records: Iterable[Record], now: Sequence[Measurement], machine: str) -> list[Measurement]:
-    """For each scenario of `now`, what the oldest of `records` (oldest first) holds that asks for the same thing.
+    """Return for each scenario of `now` the oldest measurement in `records` (oldest first) with the same fingerprint.
 
     Only sections of `machine` count. Scenarios without such a record are left out.
     """
@@ -219,7 +218,7 @@ def earliest(records: Iterable[Record], now: Sequence[Measurement], machine: str
 
 
 def next_path(folder: Path | str, name: str) -> Path:
-    """Where the next record of this name goes: NNNN_name.json, one above the highest number.
+    """Return the path of the next record of this name: NNNN_name.json, one above the highest number.
 
     Raises ValueError for a name that would not make a record file, RecordError as `files` does.
     """

@@ -1,4 +1,4 @@
-"""What may not become a record: a baseline made from a failing, partial or unrepeatable run hides the next fault."""
+"""Which runs may become a record: one of a failing, partial or unrepeatable run would hide the next regression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perf_gate.records.record import Record
 
 
 class NotRecordableError(Exception):
-    """Nothing was recorded. reasons: every one of them, so that all can be mended at once."""
+    """Nothing was recorded. reasons: all of them, so that all can be fixed at once."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         """Compose the text."""
@@ -31,12 +31,11 @@ def require_recordable(
     previous: Record | None = None,
     workers: int = 8,
 ) -> None:
-    """Raise NotRecordableError unless the run deserves to be compared with others.
+    """Raise NotRecordableError unless the run may become a record.
 
-    failed: tests that failed or erred. left_out: tests deselected, skipped or expected to fail. unmeasured:
-    scenarios that were asked for and not measured. sampled: False for a run of exact metrics only.
-    previous: the newest record of the same profile, if any. workers: fewest workers behind a sampled
-    metric.
+    failed: tests that failed or had an error. left_out: tests deselected, skipped or expected to fail. unmeasured:
+    scenarios that were asked for and not measured. sampled: False for a run of exact metrics only. previous: the newest
+    record of the same profile, if any. workers: fewest workers for a sampled metric.
     """
     reasons = [
         *(f"{name} failed" for name in failed),
@@ -49,13 +48,13 @@ def require_recordable(
         reasons += _faults(each, sampled=sampled, workers=workers)
     if not sampled and previous is not None and _timed(previous):
         reasons.append(
-            f"this run counted only, but {previous.name} holds timed metrics: record with timing, or its "
-            "timed metrics would never be judged again"
+            f"this run has exact metrics only, but {previous.name} has timed ones, which would never be judged again: "
+            "record with timing"
         )
     if not provenance.commit:
-        reasons.append("there is no git commit to name as its source: commit first")
+        reasons.append("there is no git commit that it could come from: commit first")
     elif provenance.dirty:
-        reasons.append("the working tree differs from its commit: commit or remove the changes first")
+        reasons.append("the working tree has uncommitted changes: commit or remove them first")
     if reasons:
         raise NotRecordableError(reasons)
 

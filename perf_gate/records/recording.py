@@ -1,4 +1,4 @@
-"""Makes a record of a session, or says why it does not deserve one."""
+"""Writes the record of a session."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def record(
 ) -> Path:
     """Write the next record of the folder and return its path.
 
-    Where the newest record has this very name, holds the same scenarios and no section of this machine
-    class, the section is added to it. Raises NotRecordableError, RecordError; nothing is written then.
+    If the newest record has this name and the same scenarios, but no section of this machine class, the section is
+    added to it. Raises NotRecordableError or RecordError and writes nothing then.
     """
     profile = profile_of(provenance)
     previous = _previous(folder, profile)
@@ -61,7 +61,7 @@ def record(
 
 
 def _previous(folder: Path, profile: str) -> Record | None:
-    """The newest record of the profile, None where there is none yet. Raises RecordError for one that is damaged."""
+    """Return the newest record of the profile, or None. Raises RecordError if one is damaged."""
     if not folder.is_dir() or not files(folder):
         return None
     found = [each for each in map(load, files(folder)) if each.profile == profile]

@@ -1,4 +1,4 @@
-"""The samples of a run that is no record: written without the recording rules, and never compared with."""
+"""Files of --gate-samples: the samples of a run, which are not a record and which nothing is compared with."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from perf_gate.records.section import RecordError, Section
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run was judged by, or would have been.
+    """How a run was judged.
 
-    looks: numbers of workers, ascending, after which a verdict was asked for. look: the one that ended the run,
-    1-based. alpha: promised chance of a false alarm.
+    looks: numbers of workers, ascending, after which verdicts were computed. look: the one that ended the run, 1-based.
+    alpha: chance of a false alarm.
     """
 
     looks: tuple[int, ...]
@@ -30,7 +30,7 @@ class Terms:
     alpha: float
 
     def __post_init__(self) -> None:
-        """Refuse what no run can have been judged by."""
+        """Raise ValueError for values that no run can have."""
         whole = all(type(each) is int for each in (*self.looks, self.look))
         if not whole or not self.looks or min(self.looks) < 1 or list(self.looks) != sorted(set(self.looks)):
             raise ValueError(f"looks are ascending whole numbers of workers >= 1, not {self.looks}, {self.look!r}")
@@ -38,19 +38,18 @@ class Terms:
 
     @property
     def policy(self) -> Policy:
-        """The same as promises."""
+        """The policy with these values."""
         return Policy(alpha=self.alpha, looks=len(self.looks))
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run measured.
+    """The samples of one run.
 
-    section: its valid scenarios, at least one. invalid: scenario -> why nothing may be concluded from it.
-    plant: the slowdown that was injected, as it was asked for; "" for an honest run. seconds: wall time of the
-    measuring. terms: what it was judged by; None in a file from before that was written down. base: what was measured
-    in turns with it, scenario by scenario, under the same worker names; None where nothing was. base_invalid: scenario
-    -> why the base could not be measured; None for a run without a base.
+    section: its valid scenarios, at least one. invalid: scenario -> why nothing may be concluded from it. injected: the
+    slowdown that was injected, or "". seconds: wall time of the measurement. terms: how it was judged; None in files
+    that do not say. base: the base's measurements, under the same worker names, or None. base_invalid: scenario -> why
+    the base could not be measured; None for a run without a base.
     """
 
     section: Section
@@ -64,18 +63,18 @@ class Run:
 
     @property
     def paired(self) -> bool:
-        """Whether a base was to be measured beside it."""
+        """Whether the run had a base."""
         return self.base_invalid is not None
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """All that was measured, the invalid ones without samples."""
+        """All measurements, the invalid ones without samples."""
         lost = (Measurement(name, "", (), "", invalid=why) for name, why in self.invalid.items())
         return (*self.section.measurements, *lost)
 
     @property
     def base_measurements(self) -> tuple[Measurement, ...]:
-        """The base's measurement of each of them, without samples where there is none."""
+        """The base's measurement of each scenario, without samples if there is none."""
         held = {} if self.base is None else {each.scenario: each for each in self.base.measurements}
         why = self.base_invalid or {}
         return tuple(
@@ -95,12 +94,12 @@ def run_of(
     base: Sequence[Measurement] = (),
     base_provenance: Provenance | None = None,
 ) -> Run:
-    """Tell the valid measurements from the others. Raises ValueError where none is valid.
+    """Return a Run of these measurements. Raises ValueError if none is valid.
 
-    base: what was measured beside them; base_provenance: where that comes from, None for a run without a base.
+    base: the base's measurements. base_provenance: where they come from; None for a run without a base.
     """
     broken = _faults(base, sampled=sampled)
-    # Where the base is broken, the candidate is not timed, and that is no fault of its own.
+    # If the base is invalid, the candidate is not timed, which does not make it invalid.
     invalid = {
         name: why
         for each in measurements
@@ -125,7 +124,7 @@ def _section(measurements: Sequence[Measurement], without: Mapping[str, str], pr
 
 
 def save_run(run: Run, path: Path) -> None:
-    """Write the samples, the whole file or nothing; replaces an older file. Raises RecordError."""
+    """Write the samples, the whole file or nothing, in place of an older file. Raises RecordError."""
     facts: dict[str, object] = {"invalid": dict(run.invalid), "injected": run.injected, "seconds": run.seconds}
     facts |= {} if run.terms is None else {"terms": asdict(run.terms)}
     facts |= {} if run.base_invalid is None else {"base_invalid": dict(run.base_invalid)}
@@ -133,7 +132,7 @@ def save_run(run: Run, path: Path) -> None:
 
 
 def load_run(path: Path | str) -> Run:
-    """Read the samples of a run. Raises RecordError as `record.load` does, and for a file that is a record."""
+    """Read the samples of a run. Raises RecordError as `record.load` does, and for a record."""
     path = Path(path)
     profile, sections, facts, base = codec.decode_run(read(path), path)
     invalid, injected, seconds = facts.get("invalid"), facts.get("injected"), facts.get("seconds")
@@ -146,7 +145,7 @@ def load_run(path: Path | str) -> Run:
         and len(sections) == 1
     )
     if not sound:
-        raise RecordError(path, "holds no sound facts about its run", "Make it anew with --gate-samples")
+        raise RecordError(path, "has wrong facts about its run", "Make it anew with --gate-samples")
     terms = _terms(facts["terms"], path) if "terms" in facts else None
     return Run(sections[0], profile, invalid, injected, float(seconds), terms, base, base_invalid)  # type: ignore[arg-type]  # seen just above
 
@@ -160,5 +159,5 @@ def _terms(value: object, path: Path) -> Terms:
         return Terms(tuple(value["looks"]), value["look"], value["alpha"])  # type: ignore[index]  # whatever it is
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
-            path, f"does not say soundly what its run was judged by ({error!r})", "Make it anew with --gate-samples"
+            path, f"has wrong facts about how its run was judged ({error!r})", "Make it anew with --gate-samples"
         ) from None

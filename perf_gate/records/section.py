@@ -1,4 +1,4 @@
-"""What was recorded on one machine class, and the error of a file that cannot be used."""
+"""The part of a record for one machine class, and the error for a file that cannot be used."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HOW_TO_RECORD = "record one: pytest PATH --gate-record NAME"
 
 
 class RecordError(Exception):
-    """A record cannot be used: which file, what is wrong with it, and what to do next."""
+    """A record cannot be used. The message says which file, what is wrong with it, and what to do."""
 
     def __init__(self, path: Path | str, what: str, remedy: str) -> None:
-        """Compose the sentence."""
+        """Compose the message."""
         super().__init__(f"{path}: {what}. {remedy}.")
         self.path, self.what, self.remedy = path, what, remedy
 

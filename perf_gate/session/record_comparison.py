@@ -45,7 +45,7 @@ class RecordComparison:
             number = record.path.name.partition("_")[0] if record.path else ""
             if reference in (number, number.lstrip("0"), record.path.stem if record.path else ""):
                 return record
-        raise RecordError(folder, f"holds no record {reference!r} of profile {profile!r}", HOW_TO_RECORD)
+        raise RecordError(folder, f"has no record {reference!r} of profile {profile!r}", HOW_TO_RECORD)
 
     def judge(self, now: Sequence[Measurement], look: int) -> list[Row]:
         """Return the rows of what was measured, at the given look (1-based)."""

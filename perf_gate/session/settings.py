@@ -160,7 +160,7 @@ def _against(config: pytest.Config, root: Path) -> Against | None:
     here = config.invocation_params.dir
     candidate = root if option("gate_candidate") is None else (here / option("gate_candidate")).resolve()
     if missing := subject.missing(root):
-        raise pytest.UsageError(f"ini value gate_subject: {root} holds no {', '.join(missing)}")
+        raise pytest.UsageError(f"ini value gate_subject: {root} has no {', '.join(missing)}")
     try:
         base = find_base(asked, root, here, subject)
     except RepositoryError as error:

@@ -1,4 +1,4 @@
-"""`perf-gate compare A B`: the verdict on B against A, the same as in pytest."""
+"""`perf-gate compare A B`: compare record B with record A, as pytest would."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from perf_gate.verdict import Row, exit_status
 
 
 class UnknownMachineError(LookupError):
-    """A record does not hold the machine class that was asked for."""
+    """A record does not have the machine class that was asked for."""
 
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
-    verb = verbs.add_parser("compare", help="judge one record against another", description=__doc__)
+    verb = verbs.add_parser("compare", help="compare one record with another", description=__doc__)
     verb.add_argument("reference", metavar="A.json", help="the record to compare with")
     verb.add_argument("now", metavar="B.json", help="the record to judge")
     verb.add_argument("--machine", help="machine class of B to judge (default: the one recorded last)")
-    verb.add_argument("--oldest", metavar="FILE", help="a third record to hold B against, for slow drift")
+    verb.add_argument("--oldest", metavar="FILE", help="a third record to compare B with, for slow drift")
     verb.add_argument(
         "--alpha",
         type=checked(parse_chance, "chance"),
@@ -36,7 +36,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge and print. Returns the exit status of the verdict."""
+    """Compare and print. Returns the exit status of the verdict."""
     reference, now = load(options.reference), load(options.now)
     oldest = load(options.oldest) if options.oldest else None
     rows = compare(
@@ -56,14 +56,14 @@ def compare(
     alpha: float = 0.001,
     sampled: bool = True,
 ) -> list[Row]:
-    """Judge one record against another: all samples are there, so there is one look.
+    """Compare one record with another, in one look.
 
-    machine: class to judge; None: the one that `now` was recorded on last. Raises UnknownMachineError for a
-    class that `now` does not hold.
+    machine: machine class to compare; None: the one that `now` was recorded on last. Raises UnknownMachineError for a
+    class that `now` does not have.
     """
     if machine is not None and machine not in now.sections:
         held = "; ".join(sorted(now.sections))
-        raise UnknownMachineError(f"{now.name} holds no machine class {machine!r}; it holds: {held}")
+        raise UnknownMachineError(f"{now.name} has no machine class {machine!r}; it has: {held}")
     ours = now.latest if machine is None else now.sections[machine]
     theirs = reference.section(ours.machine)
     return judge(

@@ -1,4 +1,4 @@
-"""A run in Markdown: for the summary of a job, and beside the plots of a report."""
+"""A run as Markdown, for the summary of a job and next to the plots of a report."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|<>~$&@]|:(?=//)|(?<=www)\.)", re.IGNORE
 
 
 def as_markdown(report: RunReport, pictures: Iterable[tuple[str, str]] = ()) -> str:
-    """The verdict first, then what is not in order and the table, then what was not judged.
+    """Return the verdict, then the rows that did not pass and the table, then what was not judged.
 
-    pictures: title and file of each plot that lies beside the text.
+    pictures: title and file of each plot in the same folder.
     """
     return "\n".join(_lines(report, list(pictures))) + "\n"
 
 
 def heading(status: int, text: str) -> str:
-    """The line that says what a run came to; HEADING finds it again. status: exit status of the run."""
+    """Return the heading with the verdict; HEADING matches it. status: exit status of the run."""
     return f"## {MARKS.get(status, '⚠️')} perf gate: {escaped(text)}"
 
 
 def unfinished() -> str:
-    """What stands where an earlier verdict would be taken for that of a run that never came to one."""
-    return heading(Exit.CANNOT_JUDGE, "no verdict, the run ended too early: see its output") + "\n"
+    """Return the heading of a run that ended before its verdict."""
+    return heading(Exit.CANNOT_JUDGE, "no verdict, because the run ended early: see its output") + "\n"
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: names are not ours, and might be links, tags or mentions."""
+    """Return text that Markdown shows unchanged, on one line; a name may look like a link, a tag or a mention."""
     short = text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]} …"
     lines = (_SPECIAL.sub(lambda match: f"&#{ord(match[1])};", plain(line)) for line in short.splitlines())
     return "<br>".join(lines)

@@ -1,4 +1,4 @@
-"""Names that others chose, made fit to be shown: scenarios, branches, commands."""
+"""Makes names of scenarios, branches and commands safe to show."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def plain(text: str) -> str:
-    """`text` on one line, without what XML forbids or what would rearrange its surroundings (bidi marks)."""
+    """Return `text` on one line, without what XML forbids or what would reorder the text around it (bidi marks)."""
     spaced = "".join(" " if each in "\t\n\r" else each for each in text)
     return "".join(REPLACEMENT if unicodedata.category(each) in HIDDEN else each for each in spaced)
 
 
 def shortened(text: str, characters: int) -> str:
-    """At most `characters` of `text`, what lies in the middle left out: names differ at their ends."""
+    """Return at most `characters` of `text`; the middle is left out, because names differ at their ends."""
     text = plain(text)
     if len(text) <= characters:
         return text

@@ -1,4 +1,4 @@
-"""What a run came to, and how a machine and the lines of a pull request are told."""
+"""The outcome of a run, as JSON and as GitHub's workflow commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ANNOTATIONS = 10
 
 @dataclass(frozen=True)
 class Place:
-    """Where a scenario's test is written. file: from the top of the repository. line: 1-based."""
+    """File and line of a scenario's test. file: from the top of the repository. line: 1-based."""
 
     file: str
     line: int
@@ -25,11 +25,11 @@ class Place:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run.
+    """The outcome of one run.
 
-    against: what it was compared with, in words; "" where nothing was compared. status: exit status of the run. fault:
-    why nothing could be judged, or None. failed: tests that failed for a reason of their own. facts: lines about how it
-    was measured. values: lines with what was measured, where nothing was compared. places: by scenario.
+    against: what it was compared with, as text; "" if nothing was compared. status: exit status of the run. fault: why
+    nothing could be judged, or None. failed: tests that failed for another reason than a verdict. facts: lines about how
+    it was measured. values: lines with the values, if nothing was compared. places: by scenario.
     """
 
     rows: Sequence[Row]
@@ -43,7 +43,7 @@ class RunReport:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the whole in one line; never better than the exit status."""
+        """The verdict on the run in one line; never better than the exit status."""
         if self.fault is not None:
             return f"{WORD[Exit.CANNOT_JUDGE]}: {self.fault}"
         said = headline(self.rows) if self.against else "nothing was compared"
@@ -53,7 +53,7 @@ class RunReport:
 
 
 def as_json(report: RunReport) -> str:
-    """The verdict and all rows; see docs/ci.md. Numbers that JSON does not know are text ("inf")."""
+    """Return the verdict and all rows as JSON; see docs/ci.md. Infinite numbers are text ("inf")."""
     document = {
         "schema": SCHEMA,
         "status": report.status,
@@ -88,7 +88,7 @@ def _plain(row: Row, places: Mapping[str, Place]) -> dict[str, object]:
 
 
 def commands(report: RunReport) -> list[str]:
-    """GitHub's workflow commands: an error at the test of each scenario that is not in order, one for the rest."""
+    """Return GitHub's workflow commands: an error at the test of each scenario that is not green, one for the rest."""
     found: dict[str, list[Row]] = {}
     for row in ordered(report.rows):
         if red(row):
@@ -103,7 +103,7 @@ def commands(report: RunReport) -> list[str]:
         lines.append(_command(where, text))
     if len(found) > MOST_ANNOTATIONS:
         rest = len(found) - MOST_ANNOTATIONS
-        lines.append(_command({"title": "perf gate"}, f"{rest} more scenarios are not in order: see the job summary"))
+        lines.append(_command({"title": "perf gate"}, f"{rest} more scenarios are not green: see the job summary"))
     if report.fault is not None:
         lines.append(_command({"title": f"perf gate: {WORD[Exit.CANNOT_JUDGE]}"}, report.fault))
     return lines

@@ -1,4 +1,4 @@
-"""`perf-gate show FILE`: what is in a record."""
+"""`perf-gate show FILE`: print a record."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from perf_gate.records.section import Section
 
 
 class _Pipe(Console):
-    """rich ends the program with 1 when its reader goes away, which would read as a regression."""
+    """A console that does not exit with 1 when its reader goes away, which would look like a regression."""
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the caller."""
+        """Raise BrokenPipeError for the caller."""
         raise BrokenPipeError
 
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
-    verb = verbs.add_parser("show", help="say what is in a record", description=__doc__)
+    verb = verbs.add_parser("show", help="print a record", description=__doc__)
     verb.add_argument("file", metavar="FILE")
     verb.set_defaults(run=run)
 

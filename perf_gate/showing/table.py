@@ -1,4 +1,4 @@
-"""Rows of a judgement as text: the verdict first, then what is not in order and why, then the rest."""
+"""The rows of a run as text: the verdict, then the rows that did not pass with their reasons, then the table."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ URGENCY = (
 WORD = {Exit.PASS: "pass", Exit.REGRESSED: "regressed", Exit.CANNOT_JUDGE: "cannot judge"}
 HEADS = ("scenario", "metric", "baseline", "now", "change [interval]", "threshold", "detectable", "verdict")
 LEGEND = (
-    "change: for the worse, as a share of the baseline, with an interval that holds for all rows at once; "
-    "regressed: all of it lies above 'allowed'. caught from: the smallest change that this run would have called "
-    "regressed; exact metrics: any."
+    "change: how much worse, as a share of the baseline, with an interval that is valid for all rows at once. A row is "
+    "regressed if the whole interval is above its threshold. detectable: the smallest change that this run would have "
+    "called regressed."
 )
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
-    """The most urgent first."""
+    """Return the rows, the most urgent first."""
     return sorted(rows, key=lambda row: URGENCY.index(row.verdict))
 
 
 def red(row: Row) -> bool:
-    """Whether this row alone keeps a run from passing."""
+    """Return whether this row keeps the run from passing."""
     return row.verdict not in (Verdict.PASS, Verdict.IMPROVED) and not row.optional
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """The verdict of the whole run and its counts, e.g. "regressed: 2 of 48 metrics; 46 pass, 0 not judged"."""
+    """Return the verdict of the run with its counts, e.g. "regressed: 2 of 48 metrics; 46 pass, 0 not judged"."""
     status = exit_status(rows)
     if not rows:
         return f"{WORD[status]}: 0 metrics were compared"
@@ -123,7 +123,7 @@ def _headline_style(rows: Sequence[Row]) -> str:
 
 
 def title(row: Row) -> str:
-    """What a row is about, at full length."""
+    """Return scenario and metric of a row, not shortened."""
     return row.scenario if row.metric is None else f"{row.scenario}: {row.metric.name}"
 
 
@@ -142,7 +142,7 @@ def _table(rows: Sequence[Row], width: int) -> Table:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row of the table, a cell for each of HEADS."""
+    """Return a row of the table: a cell for each of HEADS."""
     name = row.scenario.rsplit("::", 1)[-1]
     unit = "" if row.metric is None else row.metric.unit
     return (
@@ -173,7 +173,7 @@ def _minimum_detectable(row: Row) -> str:
 
 
 def failure_text(rows: Sequence[Row]) -> str:
-    """What the failing test of one scenario says: each row that is not in order, and what to do. "" if all are."""
+    """Return the failure message of one scenario's test: each row that did not pass, and what to do; "" if all did."""
     return "\n".join(_failure(row) for row in ordered(rows) if red(row))
 
 
@@ -184,5 +184,5 @@ def _failure(row: Row) -> str:
         values = f"baseline {quantity(row.reference, row.metric.unit)}, now {quantity(row.now, row.metric.unit)}"
         lines.append(values if row.change is None else f"{values}, change for the worse {_change(row)}")
     if row.threshold is not None:
-        lines.append(f"allowed {percent(row.threshold)}, caught from {_minimum_detectable(row)}")
+        lines.append(f"threshold {percent(row.threshold)}, minimum detectable change {_minimum_detectable(row)}")
     return "\n  ".join([*lines, row.why])

@@ -1,4 +1,4 @@
-"""What was measured, in words, where there is nothing to hold it against."""
+"""The values of a run as text, if there is nothing to compare them with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perf_gate.quantity import quantity
 
 
 def values(measurements: Iterable[Measurement]) -> Iterator[str]:
-    """Lines: each scenario, and below it each of its metrics with its value; bytes as bytes, times as times."""
+    """Yield lines: each scenario, and below it each of its metrics with its value."""
     for measurement in measurements:
         yield measurement.scenario.rsplit("::", 1)[-1]
         if measurement.invalid is not None:
