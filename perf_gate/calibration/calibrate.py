@@ -1,4 +1,4 @@
-"""`perf-gate calibrate`: how often the gate is wrong, against a record or beside a base, on recorded samples."""
+"""`perf-gate calibrate`: how often the gate is wrong, compared with a record or with a base, from recorded samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perf_gate.calibration.disturbance import DISTURBANCES, Disturbance
 from perf_gate.calibration.pool import CalibrationError, Pool, gather, gather_pairs
 from perf_gate.calibration.real_runs import RealRuns
 from perf_gate.calibration.replay import PairedReplayer, RecordReplayer, Replayer
-from perf_gate.calibration.simulation import Condition, PairedDraws, RecordDraws, Tell, simulate, slowed_scenarios
+from perf_gate.calibration.simulation import Condition, PairedDraws, Progress, RecordDraws, simulate, slowed_scenarios
 from perf_gate.calibration.split import Split, split
 from perf_gate.judging.policy import Policy
 from perf_gate.measuring.slowdown import InjectedSlowdown, parse_slowdown
@@ -33,21 +33,24 @@ from perf_gate.session.options import AGAINST_WORKERS, COMPARE_WORKERS, looks_be
 from perf_gate.verdict import Exit
 
 USAGE = 4
-TELL_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 MIXED = (
-    "Processes of several runs are mixed: what makes one whole run differ from another counts as a difference between "
-    "processes here. The real runs above are the check for that."
+    "A simulated run mixes processes of several real runs, so a difference between whole runs appears as a difference "
+    "between processes. The real runs above show whether that matters."
 )
 SPLITS = (
     "All simulated runs are random splits of the same {} processes, without replacement: no process is on both sides, "
-    "but the runs are not independent of each other. The intervals hold for the simulation; what these processes do "
-    "not show, no number of runs can."
+    "but the runs are not independent of each other. The intervals are valid for the simulation. They do not cover "
+    "variation that these processes do not have."
 )
 DRAWS = (
-    "All simulated runs are drawn from the same {} pairs, no pair twice in one run: the runs are not independent of "
-    "each other. The intervals hold for the simulation; what these pairs do not show, no number of runs can."
+    "All simulated runs are drawn from the same {} pairs, no pair twice in one run, so they are not independent of each "
+    "other. The intervals are valid for the simulation. They do not cover variation that these pairs do not have."
 )
-INJECTED = "An injected slowdown is an exact factor on the recorded seconds; only runs with --inject really wait."
+INJECTED = (
+    "In a simulated run, an injected slowdown multiplies the recorded seconds. Only in runs made with --inject do the "
+    "workers really wait."
+)
 
 
 def add_parser(verbs: Any) -> None:
@@ -56,10 +59,10 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the real runs that were asked for, simulate, and print the report. Returns 0, 4 or 10."""
+    """Make the real runs, simulate, and print the report. Returns 0, 4 or 10."""
     wrong = contradiction(options)
     if wrong is not None:
-        _say(f"perf-gate calibrate: {wrong}")
+        _log(f"perf-gate calibrate: {wrong}")
         return USAGE
     try:
         if options.plot is not None:
@@ -72,13 +75,13 @@ def run(options: argparse.Namespace) -> int:
         if options.plot is not None:
             power_curve.draw(report, options.plot)
     except CalibrationError as error:
-        _say(f"cannot calibrate: {error}")
+        _log(f"cannot calibrate: {error}")
         return int(Exit.CANNOT_JUDGE)
     return int(Exit.PASS)
 
 
 def calibrate(options: argparse.Namespace) -> CalibrationReport:
-    """Everything but the output. Raises CalibrationError, RecordError."""
+    """Return the report. Raises CalibrationError or RecordError."""
     options.workers = options.workers or (AGAINST_WORKERS if options.paired else COMPARE_WORKERS)
     looks = looks_between(*options.workers)
     policy = Policy(alpha=options.alpha, looks=len(looks))
@@ -93,18 +96,18 @@ def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy:
     slow = [own.measurements[index].scenario for index in slowed]
 
     runs = _runs(options, slow)
-    sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.honest.items()}}
+    sources = {record.name: section.measurements, **{name: each.measurements for name, each in runs.unchanged.items()}}
     pool = gather(sources)
     asked, drawn = Split(options.record_workers, looks), split(pool.workers, options.record_workers, looks, policy)
     conditions = _conditions(options.slowdowns, DISTURBANCES)
     draws = RecordDraws(pool, policy, drawn, conditions, options.seed)
     tallies = simulate(
         draws, conditions, arm=options.arm, within=options.within,
-        runs=options.runs, seed=options.seed, tell=_teller("simulated runs"),
+        runs=options.runs, seed=options.seed, progress=_progress("simulated runs"),
     )  # fmt: skip
     rules = evaluate_rules(
         pool, drawn, slowed, options.slowdowns, arm=options.arm, runs=options.rule_runs,
-        seed=options.seed, disturbances=DISTURBANCES, tell=_teller("runs under other rules"),
+        seed=options.seed, disturbances=DISTURBANCES, progress=_progress("runs under other rules"),
     )  # fmt: skip
     report = CalibrationReport(
         pool=f"{pool.workers} worker processes",
@@ -128,13 +131,13 @@ def _against_record(options: argparse.Namespace, looks: tuple[int, ...], policy:
 
 def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy) -> CalibrationReport:
     runs = _runs(options, ())
-    if not runs.honest:
-        raise CalibrationError("no run with the same code on both sides was given: add some without --inject")
-    pairs = gather_pairs({name: (each.measurements, each.base_measurements) for name, each in runs.honest.items()})
+    if not runs.unchanged:
+        raise CalibrationError("there is no run with the same code on both sides: add some without --inject")
+    pairs = gather_pairs({name: (each.measurements, each.base_measurements) for name, each in runs.unchanged.items()})
     if pairs.now.workers < 2 * looks[-1]:
         raise CalibrationError(
-            f"{pairs.now.workers} pairs are too few to draw different runs of {looks[-1]} from: "
-            f"at least {2 * looks[-1]}, add runs with --against"
+            f"{pairs.now.workers} pairs are too few to draw different runs of {looks[-1]} pairs from them: add runs "
+            f"with --against until there are at least {2 * looks[-1]}"
         )
     slow = [
         pairs.now.measurements[index].scenario for index in slowed_scenarios(pairs.now, options.arm, options.within)
@@ -143,19 +146,19 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
     conditions = _conditions(options.slowdowns)
     tallies = simulate(
         draws, conditions, arm=options.arm, within=options.within, runs=options.runs,
-        seed=options.seed, tell=_teller("simulated runs"),
+        seed=options.seed, progress=_progress("simulated runs"),
     )  # fmt: skip
-    seconds = sorted(each.seconds for each in runs.honest.values())
+    seconds = sorted(each.seconds for each in runs.unchanged.values())
     report = CalibrationReport(
         pool=f"{pairs.now.workers} pairs of worker processes",
         facts={
-            "machine class": next(iter(runs.honest.values())).section.machine,
+            "machine class": next(iter(runs.unchanged.values())).section.machine,
             "distinct pairs of worker processes": f"{pairs.now.workers}, "
-            f"from {counted(len(runs.honest) - len(pairs.left_out), 'file')} with the same code on both sides, "
+            f"from {counted(len(runs.unchanged) - len(pairs.left_out), 'file')} with the same code on both sides, "
             f"measured in {seconds[0]:.0f} to {seconds[-1]:.0f} s each",
             "a simulated run": f"judged after {words(looks, 'pairs')}",
         },
-        against="the base beside them",
+        against="their base",
         arm=options.arm,
         slowed=len(slow),
         rows=draws.rows,
@@ -163,17 +166,17 @@ def _paired(options: argparse.Namespace, looks: tuple[int, ...], policy: Policy)
         real=_replayed(runs, PairedReplayer(policy, looks), options, slow),
         limits=[DRAWS.format(pairs.now.workers)],
     )
-    return _completed(report, replace(pairs.now, left_out=pairs.left_out), options, runs.honest)
+    return _completed(report, replace(pairs.now, left_out=pairs.left_out), options, runs.unchanged)
 
 
 def _completed(report: CalibrationReport, pool: Pool, options: argparse.Namespace, sources: Sized) -> CalibrationReport:
-    """With the facts and the limits that every calibration has."""
+    """Return the report with the facts and limits that every calibration has."""
     facts = {
         "command": f"`{shlex.join(options.line)}`",
         "date": datetime.now(UTC).date().isoformat(),
         **report.facts,
         "judged": f"{counted(len(pool.measurements), 'timed scenario')}, {report.rows} sampled rows",
-        "promised": f"at most {100 * options.alpha:g} % of unchanged runs red, over all rows and looks",
+        "false-alarm rate by design": f"at most {100 * options.alpha:g} % of unchanged runs, over all rows and looks",
         "slowed down": f"the seconds of the arm `{options.arm}`, in one of {report.slowed} scenarios (in turn) or in "
         "all",
     }
@@ -188,16 +191,16 @@ def _completed(report: CalibrationReport, pool: Pool, options: argparse.Namespac
 
 def _too_few(workers: int, drawn: Split, asked: Split) -> str:
     return (
-        f"A real run holds {words(asked.looks)} against a record of {asked.reference}. "
-        f"{workers} processes are too few for that: here {words(drawn.looks)} stand against {drawn.reference}, and a "
-        "run that is still undecided then counts as such. This is less evidence than a real run has: take detection "
-        "rates as lower bounds, and add runs with --against."
+        f"A real run has {words(asked.looks)}, compared with a record of {asked.reference}. "
+        f"{workers} processes are too few for that: here {words(drawn.looks)} are compared with {drawn.reference}, and "
+        "a run that is undecided after them counts as such. A real run has more evidence: take detection rates as "
+        "lower bounds, and add runs with --against."
     )
 
 
 def _section(record: Record, machine: str | None) -> Section:
     if machine is not None and machine not in record.sections:
-        raise CalibrationError(f"{record.name} holds no machine class {machine!r}, only: {'; '.join(record.sections)}")
+        raise CalibrationError(f"{record.name} has no machine class {machine!r}, only: {'; '.join(record.sections)}")
     return record.latest if machine is None else record.sections[machine]
 
 
@@ -208,9 +211,9 @@ def _conditions(slowdowns: Sequence[float], disturbances: Sequence[Disturbance] 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Real runs by file name: as they are, slowed down on purpose, with a busy neighbour."""
+    """Real runs by file name: unchanged, with an injected slowdown, and with another busy process."""
 
-    honest: Mapping[str, Run]
+    unchanged: Mapping[str, Run]
     injected: Mapping[str, Run]
     disturbed: Mapping[str, Run]
 
@@ -222,7 +225,7 @@ def _runs(options: argparse.Namespace, slow: Sequence[str]) -> _Runs:
         loop = RealRuns(
             options.command, options.folder, options.real, options.inject, ids, options.neighbour, options.paired
         )
-        (against if options.neighbour is None else disturbed).extend(loop.run(_say))
+        (against if options.neighbour is None else disturbed).extend(loop.run(_log))
     found, under_load = _loaded(against, options), _loaded(disturbed, options)
     return _Runs(
         {name: each for name, each in found.items() if not each.injected},
@@ -236,13 +239,13 @@ def _loaded(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Run
     thresholds = dict(options.threshold)
     for name, each in found.items():
         if each.paired is not options.paired:
-            held = "a base beside it" if each.paired else "no base beside it"
+            has = "a base" if each.paired else "no base"
             raise CalibrationError(
-                f"{name} holds {held}: runs with --gate-against belong to calibrate --paired, the others to a record"
+                f"{name} has {has}: use runs made with --gate-against for calibrate --paired, and others with a record"
             )
-        if each.base is not None and (apart := _apart(each.section.provenance, each.base.provenance)):
+        if each.base is not None and (why := _why_different(each.section.provenance, each.base.provenance)):
             raise CalibrationError(
-                f"{name} does not have the same code on both sides ({apart}): run --gate-against=HEAD in a clean tree"
+                f"{name} does not have the same code on both sides ({why}): run --gate-against=HEAD in a clean tree"
             )
     return {
         name: replace(
@@ -254,20 +257,20 @@ def _loaded(paths: Sequence[Path], options: argparse.Namespace) -> dict[str, Run
     }
 
 
-def _apart(candidate: Provenance, base: Provenance) -> str | None:
-    """What tells the two sides' code apart, or leaves it unknown."""
+def _why_different(candidate: Provenance, base: Provenance) -> str | None:
+    """Return why the code of the two sides differs or may differ, or None."""
     if candidate.dirty:
         return "the candidate had uncommitted changes"
     if not base.commit:
-        return "the base was a directory, of which no commit is known"
+        return "the base was a directory, whose commit is unknown"
     return None if candidate.commit == base.commit else f"commits {candidate.commit[:12]} and {base.commit[:12]}"
 
 
 def with_thresholds(section: Section, thresholds: Mapping[str, float]) -> Section:
-    """The same with other thresholds. Raises CalibrationError for a metric that it does not have, or too much."""
+    """Return the section with other thresholds. Raises CalibrationError for an unknown metric or a bad threshold."""
     known = {metric.name for each in section.measurements for metric in each.metrics if isinstance(metric, Sampled)}
     if unknown := sorted(set(thresholds) - known):
-        raise CalibrationError(f"no sampled metric is named {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise CalibrationError(f"no sampled metric is named {unknown[0]!r}: give one of {', '.join(sorted(known))}")
     try:
         changed = tuple(
             replace(each, metrics=tuple(_with_threshold(metric, thresholds) for metric in each.metrics))
@@ -285,41 +288,41 @@ def _with_threshold(metric: Metric, thresholds: Mapping[str, float]) -> Metric:
 
 
 def _files(given: Sequence[Path]) -> list[Path]:
-    """The same, with each folder replaced by its runs."""
+    """Return the files, with each folder replaced by the files in it."""
     found: list[Path] = []
     for path in given:
         inside = sorted(path.glob("*.json")) if path.is_dir() else [path]
         if not inside:
-            raise CalibrationError(f"{path} holds no *.json: name a folder with the files of --gate-samples")
+            raise CalibrationError(f"{path} has no *.json files: give a folder with files of --gate-samples")
         found.extend(inside)
     return found
 
 
 def _replayed(runs: _Runs, replayer: Replayer, options: argparse.Namespace, slow: Sequence[str]) -> list[RealLine]:
     lines = []
-    calm = Condition()
+    unchanged = Condition()
 
-    def add(what: str, chosen: Mapping[str, Run], condition: Condition, *, tell_wrong: bool) -> None:
+    def add(what: str, chosen: Mapping[str, Run], condition: Condition, *, list_failures: bool) -> None:
         if chosen:
             found, wrong = replayer.tally(list(chosen.values()), condition, arm=options.arm, slow=slow)
-            lines.append(RealLine(what, found, tuple(wrong) if tell_wrong else ()))
+            lines.append(RealLine(what, found, tuple(wrong) if list_failures else ()))
 
-    add("nothing changed", runs.honest, calm, tell_wrong=True)
+    add("nothing changed", runs.unchanged, unchanged, list_failures=True)
     for injected in sorted({_kind_of(each) for each in runs.injected.values()}):
         chosen = {name: each for name, each in runs.injected.items() if _kind_of(each) == injected}
-        add(f"the workers really waited: {injected}", chosen, calm, tell_wrong=False)
+        add(f"--inject: {injected}", chosen, unchanged, list_failures=False)
     kinds = sorted({each.injected for each in runs.disturbed.values()})
     for injected in kinds:
         chosen = {name: each for name, each in runs.disturbed.items() if each.injected == injected}
         add(
-            f"a neighbour burned one core{f', and {injected}' if injected else ''}",
+            f"another process kept one core busy{f', and --inject {injected}' if injected else ''}",
             chosen,
-            calm,
-            tell_wrong=not injected,
+            unchanged,
+            list_failures=not injected,
         )
     for condition in _conditions(options.slowdowns):
         if condition.slowdown:
-            add(f"multiplied afterwards: {condition}", runs.honest, condition, tell_wrong=False)
+            add(f"seconds multiplied afterwards: {condition}", runs.unchanged, condition, list_failures=False)
     return lines
 
 
@@ -329,19 +332,19 @@ def _kind_of(run: Run) -> str:
     return f"{injected.arm} {100 * (injected.factor - 1):g} % slower in {where}"
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - a command line speaks by printing
 
 
-def _teller(what: str) -> Tell:
-    """Say now and then how far it is, and how long it may still take."""
+def _progress(what: str) -> Progress:
+    """Return a function that prints the progress every few seconds, with the time that is left."""
     began = last = time.monotonic()
 
-    def tell(done: int, wanted: int) -> None:
+    def show(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= TELL_SECONDS:
+        if now - last >= PROGRESS_SECONDS:
             last = now
-            _say(f"{done} of {wanted} {what}, about {(now - began) / done * (wanted - done):.0f} s left")
+            _log(f"{done} of {total} {what}, about {(now - began) / done * (total - done):.0f} s left")
 
-    return tell
+    return show

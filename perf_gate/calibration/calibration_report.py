@@ -1,4 +1,4 @@
-"""What a calibration found, as Markdown: rates with exact intervals, where they come from, and what limits them."""
+"""The report of a calibration as Markdown: rates with exact intervals, their source and their limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perf_gate.calibration.simulation import Condition, Tally
 
 @dataclass(frozen=True)
 class RealLine:
-    """Real runs of one kind. wrong: what did not pass in them; shown where nothing was injected."""
+    """Real runs of one kind. wrong: the rows that did not pass, if nothing was injected."""
 
     what: str
     tally: Tally
@@ -21,10 +21,11 @@ class RealLine:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """Everything that is published.
+    """The content of a report.
 
-    pool: what simulated runs are drawn from. facts: name -> text, in order. against: what real runs are compared with.
-    slowed: number of scenarios that a slowdown of `arm` makes worse. rows: sampled rows of a run. limits: sentences.
+    pool: what simulated runs are drawn from, as text. facts: name -> text, in order. against: what real runs are
+    compared with. slowed: number of scenarios that a slowdown of `arm` makes worse. rows: sampled rows of a run.
+    limits: sentences.
     """
 
     pool: str
@@ -72,9 +73,9 @@ class CalibrationReport:
             (line.what, str(line.tally.alarms), str(line.tally.unjudged), str(line.tally.runs)) for line in self.real
         ]
         wrong = [f"- {line.what}: {text}" for line in self.real for text in line.wrong]
-        told = "\n\nWhat did not pass where nothing was injected:\n\n" + "\n".join(wrong) if wrong else ""
+        listed = "\n\nRows that did not pass although nothing was injected:\n\n" + "\n".join(wrong) if wrong else ""
         table = _table(("", "red", "cannot judge", "n"), rows)
-        return f"## The gate, on real runs against {self.against}\n\n{table}{told}"
+        return f"## The gate, on real runs compared with {self.against}\n\n{table}{listed}"
 
     def _rules(self) -> str:
         if not self.rules:
@@ -97,16 +98,16 @@ class CalibrationReport:
             )
             for rule, found in self.rules.items()
         ]
-        calm = self.tallies.get(Condition())
-        if calm is not None:
+        unchanged = self.tallies.get(Condition())
+        if unchanged is not None:
             caught = (str(self.tallies[Condition(s)].alarms) for s in slowdowns)
-            rows.insert(0, ("**this gate**", str(calm.alarms), "-", str(calm.unjudged), *caught))
+            rows.insert(0, ("**this gate**", str(unchanged.alarms), "-", str(unchanged.unjudged), *caught))
         runs = next(iter(self.rules.values())).alarms.n
         return (
             "## The same samples under other rules\n\n"
-            f"Each rule sees the seconds of `{self.arm}`, a row per scenario ({self.slowed}); this gate sees all "
-            f"of its {self.rows} rows. n = {runs} runs for the other rules. Slower: in one scenario; the share of runs "
-            f"with any red row, the unchanged scenarios included.\n\n{_table(head, rows)}"
+            f"Each rule judges the seconds of `{self.arm}`, one row per scenario ({self.slowed}); this gate judges all "
+            f"of its {self.rows} rows. n = {runs} runs for the other rules. Slower: one scenario is slower; the share "
+            f"of runs with any red row, unchanged scenarios included.\n\n{_table(head, rows)}"
         )
 
     def _disturbances(self) -> str:
@@ -121,12 +122,13 @@ class CalibrationReport:
         }
         rows.insert(0, ("**this gate**", *(ours.get(name, "-") for name in names)))
         return (
-            "## False alarms on a disturbed machine\n\nNothing changed; the share of runs with any red row, on recorded "
-            f"seconds that were multiplied as the column says.\n\n{_table(('rule', *names), rows)}"
+            "## False alarms on a disturbed machine\n\nThe code did not change, and the recorded seconds were "
+            "multiplied as in the head of the column. The share of runs with any red row."
+            f"\n\n{_table(('rule', *names), rows)}"
         )
 
     def _limits(self) -> str:
-        return "## What limits this\n\n" + "\n".join(f"- {text}" for text in self.limits)
+        return "## Limits\n\n" + "\n".join(f"- {text}" for text in self.limits)
 
 
 def counted(number: int, noun: str) -> str:

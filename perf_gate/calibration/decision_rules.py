@@ -1,4 +1,4 @@
-"""The rules that others judge benchmarks by, on the same samples: the seconds of one arm in each scenario.
+"""The decision rules of other tools, applied to the same samples: the seconds of one arm in each scenario.
 
 Sources: pytest-benchmark 5.3, `--benchmark-compare-fail` (a percentage on mean, min or median); asv 0.6,
 `asv/_stats.py` and `asv/commands/common_args.py` (Mann-Whitney U, two-sided p < 0.002, and a factor of 1.1 between the
@@ -18,7 +18,7 @@ from scipy import special
 from perf_gate.calibration.disturbance import Disturbance, disturb
 from perf_gate.calibration.pool import CalibrationError, Pool
 from perf_gate.calibration.rate import Rate
-from perf_gate.calibration.simulation import Tell
+from perf_gate.calibration.simulation import Progress
 from perf_gate.calibration.split import Split
 from perf_gate.judging.decision import Flags
 from perf_gate.judging.estimate import Floats
@@ -29,10 +29,10 @@ CHUNK = 100
 
 @dataclass(frozen=True)
 class Samples:
-    """One side of many runs: its seconds, and the figures that rules ask for, which pool all of its workers.
+    """One side of many runs: its seconds, and statistics of the seconds of all its workers together.
 
-    seconds: for each scenario (runs, workers, visits). count: samples of each scenario (scenarios,). The figures are
-    (runs, scenarios).
+    seconds: for each scenario (runs, workers, visits). count: samples of each scenario (scenarios,). The statistics
+    are (runs, scenarios).
     """
 
     seconds: tuple[Floats, ...]
@@ -44,7 +44,7 @@ class Samples:
 
     @classmethod
     def of(cls, seconds: Sequence[Floats]) -> Samples:
-        """Compute the figures."""
+        """Compute the statistics."""
         flat = [each.reshape(len(each), -1) for each in seconds]
         return cls(
             tuple(seconds),
@@ -57,9 +57,9 @@ class Samples:
 
 
 class DecisionRule(ABC):
-    """A rule that looks at one row, the seconds of an arm in one scenario, and knows no other rows.
+    """A rule that judges each row by itself: the seconds of an arm in one scenario.
 
-    name: what it does. processes: of each side that it gets, pooled; None: all that there are.
+    name: for display. processes: how many of each side it uses, pooled; None: all.
     """
 
     def __init__(self, processes: int | None) -> None:
@@ -68,7 +68,7 @@ class DecisionRule(ABC):
 
     @property
     def of(self) -> str:
-        """How many processes a side, in words."""
+        """Processes of each side, as text."""
         return (
             "all processes" if self.processes is None else f"{self.processes} process{'es'[: 2 * (self.processes > 1)]}"
         )
@@ -80,10 +80,7 @@ class DecisionRule(ABC):
 
     @abstractmethod
     def judge(self, then: Samples, now: Samples, factor: float) -> tuple[Flags, Flags]:
-        """Which rows alarm, and which end without a verdict, where `now` takes `factor` times its seconds.
-
-        Each (runs, scenarios).
-        """
+        """Return which rows alarm and which have no verdict, (runs, scenarios) each, with `now` times `factor`."""
 
     def __str__(self) -> str:
         """The rule and its processes."""
@@ -119,10 +116,10 @@ class MannWhitney(DecisionRule):
     name = "Mann-Whitney p < 0.002 and median more than 10 % up (asv)"
 
     def judge(self, then: Samples, now: Samples, factor: float) -> tuple[Flags, Flags]:
-        """See DecisionRule.judge. The exact distribution up to 20 samples a side, else the normal one, as asv does."""
+        """See DecisionRule.judge. As asv: exact up to 20 samples a side, else the normal approximation."""
         alarms = np.asarray(factor * now.median > self.factor * then.median)
         for scenario, (ours, theirs) in enumerate(zip(now.seconds, then.seconds, strict=True)):
-            far = np.flatnonzero(alarms[:, scenario])  # the test is dear, and the factor alone acquits most
+            far = np.flatnonzero(alarms[:, scenario])  # the test is slow, and few rows exceed the factor
             if len(far):
                 p = self._p(factor * ours[far].reshape(len(far), -1), theirs[far].reshape(len(far), -1))
                 alarms[far, scenario] = p < self.p
@@ -130,7 +127,7 @@ class MannWhitney(DecisionRule):
 
     @staticmethod
     def _p(ours: Floats, theirs: Floats) -> Floats:
-        from scipy import stats  # noqa: PLC0415 - takes long to load, and few calls want it
+        from scipy import stats  # noqa: PLC0415 - slow to import and rarely needed
 
         exact = max(ours.shape[-1], theirs.shape[-1]) <= 20
         test: Any = stats.mannwhitneyu  # its stubs do not know arrays of this kind
@@ -139,7 +136,7 @@ class MannWhitney(DecisionRule):
 
 
 class StudentT(DecisionRule):
-    """A t-test that takes every visit for independent."""
+    """A t-test that treats all visits as independent."""
 
     name = "Student's t-test on all visits, two-sided p < 0.05, and slower"
 
@@ -206,10 +203,10 @@ RULES: tuple[DecisionRule, ...] = (
 
 @dataclass(frozen=True)
 class RuleRates:
-    """How a rule does. alarms: runs with any red row and nothing changed. per_row: red rows among all of those.
+    """The error rates of a rule. With nothing changed: alarms: runs with a red row. per_row: red rows.
 
-    unjudged: runs that end without a verdict and nothing changed. one, everywhere: slowdown -> runs with any red row
-    where one scenario, or all, are slower. disturbances: name -> runs with any red row and nothing changed.
+    unjudged: runs without a verdict. disturbances: name -> runs with a red row. With a slowdown in one scenario, or
+    everywhere: slowdown -> runs with a red row.
     """
 
     alarms: Rate
@@ -231,12 +228,12 @@ def evaluate_rules(
     seed: int = 0,
     rules: Sequence[DecisionRule] = RULES,
     disturbances: Sequence[Disturbance] = (),
-    tell: Tell = lambda _done, _all: None,
+    progress: Progress = lambda _done, _all: None,
 ) -> Mapping[DecisionRule, RuleRates]:
-    """Let every rule judge `runs` draws: the record of the split against all workers of its last look.
+    """Judge `runs` draws by every rule: the workers of the split's last look compared with its record.
 
-    scenarios: those whose `arm` is judged, a row each. In a scenario each process gives as many visits as the poorest
-    one has. Deterministic for a seed. Raises CalibrationError where that is a single visit.
+    scenarios: those whose `arm` is judged, one row each. In a scenario every process counts with as many visits as the
+    one with the fewest. Deterministic for a seed. Raises CalibrationError if that is a single visit.
     """
     seconds = [_even(pool.measurements[index], arm) for index in scenarios]
     sizes = list(dict.fromkeys(rule.processes for rule in rules))
@@ -260,7 +257,7 @@ def evaluate_rules(
         for few in sizes:
             then, ours = reference[:, :few], now[:, :few]
             sides = Samples.of([each[then] for each in seconds]), Samples.of([each[ours] for each in seconds])
-            at_fault = {
+            under_disturbance = {
                 disturbance: (
                     Samples.of([record[then] for _, record in disturbed[disturbance, few]]),
                     Samples.of([run[ours, np.arange(ours.shape[1])] for run, _ in disturbed[disturbance, few]]),
@@ -269,16 +266,16 @@ def evaluate_rules(
             }
             for rule in (each for each in rules if each.processes == few):
                 _count(count[rule], rule, sides, factors, turn)
-                for disturbance, sides_then in at_fault.items():
+                for disturbance, sides_then in under_disturbance.items():
                     alarms[rule][disturbance.name] += int(rule.judge(*sides_then, 1.0)[0].any(-1).sum())
-        tell(start + size, runs)
+        progress(start + size, runs)
     return {rule: _rates(found, runs, len(scenarios), slowdowns, alarms[rule]) for rule, found in count.items()}
 
 
 def _disturbed(
     disturbance: Disturbance, seconds: Sequence[Floats], places: int, random: np.random.Generator
 ) -> list[tuple[Floats, Floats]]:
-    """Run and record of each scenario. A process is as odd in one scenario as in all others, hence one seed for all."""
+    """Return run and record of each scenario. One seed for all: a process is slower by the same in every scenario."""
     seed = random.integers(2**32)
     return [disturb(disturbance, each, places, np.random.default_rng(seed)) for each in seconds]
 
@@ -299,14 +296,14 @@ def _count(
     turn: np.ndarray,
 ) -> None:
     each = np.arange(len(turn))
-    calm: Flags | None = None
+    unchanged: Flags | None = None
     for place, slowdown in enumerate(slowdowns):
         alarms, void = rule.judge(*sides, 1 + slowdown)
-        if calm is None:
-            calm = alarms
+        if unchanged is None:
+            unchanged = alarms
             found["row"] += int(alarms.sum())
             found["void"] += int((void.any(-1) & ~alarms.any(-1)).sum())
-        injected = calm.copy()
+        injected = unchanged.copy()
         injected[each, turn] = alarms[each, turn]
         found["one"][place] += injected.any(-1).sum()
         found["all"][place] += alarms.any(-1).sum()

@@ -1,4 +1,4 @@
-"""What a machine does to an unchanged run, put onto recorded samples: drift, odd processes, a busy neighbour."""
+"""Disturbances of a machine, simulated on recorded samples: drift, slow processes, another busy process."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ BURDEN = 0.15
 
 
 class Disturbance(ABC):
-    """Multiplies the seconds of visits, on all arms alike, as the machine would at that time of the run."""
+    """Multiplies the seconds of visits, in all arms alike, depending on the time within the run."""
 
     name: str
 
     @abstractmethod
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
-        """Factor of each visit of one arm in one worker. time: (places, visits), share of the run that is over."""
+        """Return the factor of each visit of an arm in a worker. time: (places, visits), as a share of the run."""
 
     def of_process(self, places: int, random: np.random.Generator) -> Floats:
-        """A factor that stays the same as long as a process lives; (places,), for either side."""
+        """Return a factor for each process, the same for all its visits, (places,)."""
         del random
         return np.ones(places)
 
 
 class Drift(Disturbance):
-    """The machine gets slower from the first to the last worker."""
+    """The machine becomes slower from the first to the last worker."""
 
-    name = f"drift: all gets {100 * DRIFT:g} % slower over the run, linearly"
+    name = f"drift: everything becomes {100 * DRIFT:g} % slower over the run, linearly"
 
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
         """See Disturbance.factors."""
@@ -47,9 +47,9 @@ class Drift(Disturbance):
 
 
 class OddProcess(Disturbance):
-    """Every process, of the record too, is faster or slower as a whole."""
+    """Every process, also of the record, is faster or slower as a whole."""
 
-    name = f"processes: each constantly {100 * OFFSET:g} % slower or faster, record and run"
+    name = f"processes: each is {100 * OFFSET:g} % slower or faster throughout, in record and run"
 
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
         """See Disturbance.factors."""
@@ -62,9 +62,9 @@ class OddProcess(Disturbance):
 
 
 class NoisyNeighbour(Disturbance):
-    """Something else runs during the middle half, and disturbs each visit by an amount of its own."""
+    """Another process is busy during the middle half of the run and delays each visit by a random amount."""
 
-    name = f"neighbour, modelled: in the middle half each visit is 1 + {BURDEN:g} x Exp(1) times as slow"
+    name = f"another busy process: in the middle half each visit takes 1 + {BURDEN:g} x Exp(1) times as long"
 
     def factors(self, time: Floats, random: np.random.Generator) -> Floats:
         """See Disturbance.factors."""
@@ -78,11 +78,11 @@ DISTURBANCES: tuple[Disturbance, ...] = (Drift(), OddProcess(), NoisyNeighbour()
 def disturbed_values(
     disturbance: Disturbance, pool: Pool, places: int, random: np.random.Generator
 ) -> list[tuple[Floats, Floats]]:
-    """Log values under a disturbance, of the candidate and of the record, for each sampled metric of each measurement.
+    """Return log values of candidate and record under a disturbance, for each sampled metric of each measurement.
 
-    The candidate's are (workers, places): what a worker would have shown as the `place`-th of the run. Workers
-    run in batches, and within one a visit's time follows from its number. The record's are (workers,): only
-    what is a process's own, since a disturbance of one run is none of the other.
+    The candidate's are (workers, places): the value of each worker if it were the `place`-th of the run. Workers run
+    in batches, and the time of a visit within its batch follows from its number. The record's are (workers,): only
+    the factor of the process applies to them, because the record was made in another run.
     """
     of_now = np.stack([disturbance.of_process(places, random) for _ in range(pool.workers)])
     of_then = np.concatenate([disturbance.of_process(1, random) for _ in range(pool.workers)])
@@ -99,7 +99,7 @@ def disturbed_values(
 
 
 def times(places: int, visits: int) -> Floats:
-    """When each visit of the `place`-th worker of a run happens, as a share of the run: (places, visits)."""
+    """Return the time of each visit of the `place`-th worker of a run, as a share of the run, (places, visits)."""
     batches = -(-places // BATCH)
     return np.asarray(((np.arange(places) // BATCH)[:, None] + (np.arange(visits) + 0.5) / visits) / batches)
 
@@ -107,7 +107,7 @@ def times(places: int, visits: int) -> Floats:
 def disturb(
     disturbance: Disturbance, seconds: Floats, places: int, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Seconds of one arm under a disturbance: those of the run (workers, places, visits), of the record (workers, visits).
+    """Return the seconds of an arm under a disturbance: run (workers, places, visits) and record (workers, visits).
 
     seconds: (workers, visits).
     """
@@ -124,7 +124,7 @@ def disturb(
 def _seconds(
     disturbance: Disturbance, measurement: Measurement, of_process: Floats, random: np.random.Generator
 ) -> Mapping[str, list[Floats]]:
-    """By arm, one array (places, visits) per worker."""
+    """Return for each arm one array (places, visits) per worker."""
     places = of_process.shape[1]
     return {
         arm: [
@@ -136,7 +136,7 @@ def _seconds(
 
 
 def _values(metric: Sampled, seconds: Mapping[str, list[Floats]]) -> Floats:
-    """Log values (workers, places), as perf_gate.judging.comparison.values has them."""
+    """Return the log values, (workers, places), as perf_gate.judging.comparison.values does."""
     above = seconds[metric.numerator]
     if metric.denominator is None:
         return np.stack([np.log(estimate.location(visits)) for visits in above])

@@ -1,4 +1,4 @@
-"""The worker processes that simulated runs are drawn from: every scenario's samples of a worker stay together."""
+"""The worker processes that simulated runs are drawn from. All samples of a worker stay together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from perf_gate.metric import Sampled
 
 
 class CalibrationError(Exception):
-    """Nothing can be calibrated from what was given; the text says why and what to do."""
+    """The input cannot be used for a calibration. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Pool:
     """Timed scenarios, all visited by the same workers in the same order.
 
-    measurements: one per scenario; sampled metrics only. left_out: sources that do not fit, with the reason.
+    measurements: one per scenario, with sampled metrics only. left_out: sources that cannot be used, with the reason.
     """
 
     measurements: tuple[Measurement, ...]
@@ -30,20 +30,20 @@ class Pool:
         return self.measurements[0].workers
 
     def only(self, names: Sequence[str]) -> Pool:
-        """The same with these workers, in this order."""
+        """Return the pool with these workers only, in this order."""
         place = {name: index for index, name in enumerate(self.measurements[0].names)}
         return Pool(tuple(self.side([place[name] for name in names])), self.left_out)
 
     def side(self, chosen: Sequence[int]) -> list[Measurement]:
-        """What a run of the workers with these indices, in this order, would have measured."""
+        """Return the measurements of a run of the workers with these indices, in this order."""
         return [_of(each, chosen) for each in self.measurements]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Both sides of paired runs; worker i of `now` and worker i of `base` took turns.
+    """Both sides of paired runs. Worker i of `now` and worker i of `base` are a pair.
 
-    left_out: sources that do not fit, with the reason.
+    left_out: sources that cannot be used, with the reason.
     """
 
     now: Pool
@@ -52,22 +52,22 @@ class Pairs:
 
 
 def gather_pairs(sources: Mapping[str, tuple[Sequence[Measurement], Sequence[Measurement]]]) -> Pairs:
-    """Put the pairs of several paired runs together: candidate and base of each. Raises CalibrationError as `gather`.
+    """Join the pairs of several paired runs. sources: candidate and base of each. Raises CalibrationError as `gather`.
 
-    A worker whose partner did not visit every scenario is left out with it, and so is a source that timed a scenario
-    on one side only.
+    A pair is left out if one of its workers did not visit every scenario, and a source if it timed a scenario on one
+    side only.
     """
-    lame = {name: lone for name, (ours, theirs) in sources.items() if (lone := _on_one_side(ours, theirs))}
-    whole = {name: sides for name, sides in sources.items() if name not in lame}
+    unpaired = {name: lone for name, (ours, theirs) in sources.items() if (lone := _on_one_side(ours, theirs))}
+    whole = {name: sides for name, sides in sources.items() if name not in unpaired}
     if not whole:
-        raise CalibrationError(f"no run has whole pairs: {next(iter(lame.values()), 'none was given')}")
+        raise CalibrationError(f"no run has complete pairs: {next(iter(unpaired.values()), 'none was given')}")
     now = gather({name: ours for name, (ours, _) in whole.items()})
     base = gather({name: theirs for name, (_, theirs) in whole.items()})
     ours, theirs = now.measurements[0].names, base.measurements[0].names
     both = [name for name in ours if name in set(theirs)]
     if len(both) < 2:
-        raise CalibrationError("the runs have fewer than two whole pairs in common; make more with --gate-against")
-    return Pairs(now.only(both), base.only(both), {**lame, **base.left_out, **now.left_out})
+        raise CalibrationError("the runs have fewer than two complete pairs in common: make more with --gate-against")
+    return Pairs(now.only(both), base.only(both), {**unpaired, **base.left_out, **now.left_out})
 
 
 def _on_one_side(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> str | None:
@@ -76,16 +76,16 @@ def _on_one_side(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> 
 
 
 def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:
-    """Put the workers of several runs of the same code together; the first source says which scenarios count.
+    """Join the workers of several runs of the same code. The scenarios are those of the first source.
 
-    Workers that did not visit every timed scenario are left out, and so is a source that lacks a scenario, or asks
-    for something else in it. Raises CalibrationError where the first source holds no timed scenario, or its scenarios
-    have fewer than two workers in common.
+    Workers that did not visit every timed scenario are left out, and so are sources without one of the scenarios or
+    with another definition of it. Raises CalibrationError if the first source has no timed scenario, or fewer than two
+    workers that visited all of them.
     """
     (first, *_), left_out = sources, {}
     wanted = {each.scenario: timed_only(each) for each in sources[first] if is_timed(each)}
     if not wanted:
-        raise CalibrationError(f"{first} holds no timed scenario: give a record that was made with timing")
+        raise CalibrationError(f"{first} has no timed scenario: give a record made with timing")
     complete: list[list[Measurement]] = []
     for source, measurements in sources.items():
         held = {each.scenario: each for each in measurements}
@@ -98,27 +98,27 @@ def gather(sources: Mapping[str, Sequence[Measurement]]) -> Pool:
         complete.append(_complete([_from_source(wanted[name], held[name], source) for name in wanted]))
     if not complete or (found := complete[0][0].workers) < 2:
         why = left_out.get(first, f"its timed scenarios have only {found if complete else 0} workers in common")
-        raise CalibrationError(f"{first}: {why}; record anew with more workers")
+        raise CalibrationError(f"{first}: {why}: record anew with more workers")
     merged = tuple(_joined(parts) for parts in zip(*complete, strict=True))
     return Pool(merged, left_out)
 
 
 def is_timed(measurement: Measurement) -> bool:
-    """Whether it holds samples of a sampled metric."""
+    """Return whether there are samples of a sampled metric."""
     return bool(measurement.seconds) and any(isinstance(metric, Sampled) for metric in measurement.metrics)
 
 
 def timed_only(measurement: Measurement) -> Measurement:
-    """The same without what is counted, which resampling cannot change."""
+    """Return the measurement without exact metrics, which resampling cannot change."""
     timed = tuple(metric for metric in measurement.metrics if isinstance(metric, Sampled))
     return replace(measurement, metrics=timed, exact={}, record="")
 
 
 def _misfit(model: Measurement, held: Measurement | None) -> str | None:
     if held is None:
-        return f"it lacks {model.scenario}"
+        return f"it has no {model.scenario}"
     if held.fingerprint != model.fingerprint:
-        return f"{model.scenario} asks for something else in it"
+        return f"{model.scenario} has another definition in it"
     if held.machine != model.machine:
         return f"it was measured on {held.machine or 'an unknown machine'}, not on {model.machine}"
     broken = fault(held)
@@ -130,7 +130,7 @@ def _from_source(model: Measurement, held: Measurement, source: str) -> Measurem
 
 
 def _complete(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Only the workers that visited every scenario, in one order."""
+    """Return the measurements with only the workers that visited every scenario, in the same order."""
     common = set(measurements[0].names).intersection(*(each.names for each in measurements[1:]))
     per_worker = [name for name in measurements[0].names if name in common]
     return [_of(each, [each.names.index(name) for name in per_worker]) for each in measurements]

@@ -1,4 +1,4 @@
-"""The power curve: how many runs are red, by how much slower the code has become."""
+"""The power curve: the share of red runs as a function of the slowdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Curve = Mapping[float, Rate]
 
 
 def figure_maker() -> Any:
-    """matplotlib's Figure. Raises CalibrationError naming the extra where it is not installed."""
+    """Return matplotlib's Figure. Raises CalibrationError naming the extra if it is not installed."""
     try:
         return importlib.import_module("matplotlib.figure").Figure
     except ImportError as error:
@@ -28,10 +28,10 @@ def figure_maker() -> Any:
 
 
 def curves(report: CalibrationReport) -> dict[str, Curve]:
-    """Label -> slowdown -> runs with any red row; at 0 the false alarms."""
+    """Return label -> slowdown -> runs with any red row. At 0 these are false alarms."""
     found: dict[str, Curve] = {}
-    calm = report.tallies.get(Condition())
-    start = {} if calm is None else {0.0: calm.alarms}
+    unchanged = report.tallies.get(Condition())
+    start = {} if unchanged is None else {0.0: unchanged.alarms}
     for everywhere in (False, True):
         label = f"this gate, slower in {'all scenarios' if everywhere else 'one scenario'}"
         found[label] = {**start, **{s: report.tallies[Condition(s, everywhere)].alarms for s in report.slowdowns}}
@@ -42,7 +42,7 @@ def curves(report: CalibrationReport) -> dict[str, Curve]:
 
 
 def _shown(rule: DecisionRule) -> bool:
-    """One of each family, as it is mostly used: more curves than that cannot be told apart."""
+    """One rule of each kind, as it is mostly used. With more curves the plot cannot be read."""
     if isinstance(rule, PercentRule):
         return (rule.statistic, rule.limit, rule.processes) in (("mean", 0.05, 1), ("min", 0.05, None))
     kept = {MannWhitney: 2, StudentT: 1, WelchInterval: None}
@@ -51,9 +51,9 @@ def _shown(rule: DecisionRule) -> bool:
 
 
 def draw(report: CalibrationReport, path: Path) -> list[Path]:
-    """Write the curve as SVG and PNG beside each other, whatever ending `path` has; returns both files.
+    """Write the curve as SVG and as PNG, whatever the suffix of `path`, and return both paths.
 
-    Raises CalibrationError where matplotlib is missing.
+    Raises CalibrationError if matplotlib is missing.
     """
     make = figure_maker()
     figure = make(figsize=(9, 6.5), layout="constrained")
@@ -70,12 +70,12 @@ def draw(report: CalibrationReport, path: Path) -> list[Path]:
             x, y, yerr=ends, label=label, capsize=2, marker="o", markersize=3,
             linewidth=2.2 if ours else 1, linestyle="-" if ours else "--",
         )  # fmt: skip
-    axes.set_xlabel(f"injected slowdown of the arm {report.arm!r} (%); 0: nothing changed, so red is a false alarm")
+    axes.set_xlabel(f"injected slowdown of the arm {report.arm!r} (%); at 0 a red run is a false alarm")
     axes.set_ylabel("runs with any red row (%)")
     axes.set_ylim(-2, 102)
     runs = max(tally.runs for tally in report.tallies.values())
     axes.set_title(
-        f"How often a run is red, by how much slower the code is\n{runs} runs resampled from {report.pool}; "
+        f"Share of red runs by slowdown\n{runs} runs resampled from {report.pool}; "
         f"bars: exact 95 % intervals{'; other rules: slower in one scenario' if report.rules else ''}",
         fontsize=10,
     )
@@ -87,14 +87,14 @@ def draw(report: CalibrationReport, path: Path) -> list[Path]:
 
 
 def files(path: Path | None) -> list[Path]:
-    """What `draw` writes for a path, none for None."""
+    """Return the paths that `draw` writes, none for None."""
     return [] if path is None else [path.with_suffix(".svg"), path.with_suffix(".png")]
 
 
 def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix[1:]
-    # Without its date and with ids that do not vary, the same figures give the same file.
+    # No date and constant ids: the same data gives the same file.
     rc = importlib.import_module("matplotlib").rc_context
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     draft = Path(name)

@@ -1,4 +1,4 @@
-"""How often something happened, with an exact interval."""
+"""A rate with an exact interval."""
 
 from __future__ import annotations
 

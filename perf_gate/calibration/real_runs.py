@@ -1,4 +1,4 @@
-"""Real runs for calibration: one command many times, its samples kept; interrupted, it goes on where it stopped."""
+"""Real runs for calibration: run a command many times and keep its samples. If interrupted, finished runs are kept."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from perf_gate.records.runfile import load_run
 from perf_gate.records.section import RecordError
 
 EACH = "each"
-# It watches its parent, given by number, so that nothing burns on where the loop was killed, however early.
+# It ends with its parent, whose process id it is given, so that it never outlives a loop that was killed.
 BURN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(10000))"
 
 
 @dataclass(frozen=True)
 class RealRuns:
-    """Which runs are wanted.
+    """A loop of real runs.
 
-    command: e.g. ("pytest", "perf_tests"). folder: where their samples go. count: runs. plant: a
-    slowdown that every run is given; its scenario "each" stands for those of `scenarios` (ids), one per run in turn.
-    neighbour: seconds that a run takes; one core burns from a quarter to three quarters of that. None: nobody burns.
-    paired: whether each run is to have a base beside it.
+    command: e.g. ("pytest", "perf_tests"). folder: for their samples. count: number of runs. injected: the slowdown of
+    every run; its scenario "each" means one of `scenarios` (ids) per run, in turn. neighbour: seconds that a run takes:
+    one core is kept busy from a quarter to three quarters of that; None: never. paired: whether the runs have a base.
     """
 
     command: tuple[str, ...]
@@ -41,22 +40,22 @@ class RealRuns:
     paired: bool = False
 
     def injected_into(self, number: int) -> InjectedSlowdown | None:
-        """The slowdown of a run, 0-based."""
+        """Return the slowdown of a run, which is given by its number from 0."""
         if self.injected is None or self.injected.scenario != EACH:
             return self.injected
         return replace(self.injected, scenario=self.scenarios[number % len(self.scenarios)])
 
     def file(self, number: int) -> Path:
-        """Where the samples of a run go, 0-based."""
+        """Return the path of the samples of a run, which is given by its number from 0."""
         kind = "run" if self.injected is None else f"injected-{self.injected.arm}-{self.injected.factor:g}"
         where = f"-{self.injected.scenario}" if self.injected is not None and self.injected.scenario else ""
         return self.folder / f"{kind}{where}{'' if self.neighbour is None else '-neighbour'}-{number + 1:03}.json"
 
-    def run(self, say: Callable[[str], None]) -> list[Path]:
-        """Make the runs that are not there yet. say: told a line per run.
+    def run(self, log: Callable[[str], None]) -> list[Path]:
+        """Make the missing runs and return all files. log: called with one line per run.
 
-        Returns all files. Raises CalibrationError where a run leaves no samples; its exit status does not matter, a
-        injected run is meant to be red.
+        Raises CalibrationError if a run leaves no samples. Its exit status does not matter: with an injected slowdown
+        it should be red.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         files, took = [], list[float]()
@@ -64,11 +63,11 @@ class RealRuns:
             file = self.file(number)
             files.append(file)
             if self._kept(number):
-                say(f"run {number + 1} of {self.count}: {file} is there already")
+                log(f"run {number + 1} of {self.count}: {file} exists")
                 continue
             missing = sum(not self._kept(later) for later in range(number, self.count))
             left = f", about {median(took) * missing / 60:.0f} min left" if took else ""
-            say(f"run {number + 1} of {self.count} begins{left}: {file}")
+            log(f"run {number + 1} of {self.count} starts{left}: {file}")
             began = time.monotonic()
             self._make(number, file)
             took.append(time.monotonic() - began)
@@ -87,7 +86,7 @@ class RealRuns:
         options = [f"--gate-samples={file.absolute()}", f"--gate-seed={number}"]
         options += [] if injected is None else [f"--gate-inject={injected}"]
         log = file.with_suffix(".log")
-        file.unlink(missing_ok=True)  # of another plant, or damaged
+        file.unlink(missing_ok=True)  # damaged, or of another slowdown
         try:
             with log.open("w", encoding="utf-8") as output:
                 undisturbed = _spawn([*self.command, *options], output.fileno(), self.neighbour)
@@ -96,22 +95,21 @@ class RealRuns:
         if undisturbed:
             file.unlink(missing_ok=True)
             raise CalibrationError(
-                f"run {number + 1} was over before its neighbour had burned from a quarter to three quarters of "
-                f"{self.neighbour:g} s: give --neighbour the seconds that a run really takes ({log} shows its output)"
+                f"run {number + 1} ended before three quarters of {self.neighbour:g} s were over, so one core was not "
+                f"kept busy for the time asked for: give --neighbour the seconds that a run takes (its output: {log})"
             )
         if not self._kept(number):
             tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
             raise CalibrationError(
-                f"run {number + 1} left no samples {'with' if self.paired else 'without'} a base beside them in "
-                f"{file}; fix what its output shows and start again (finished runs are kept): "
-                f"{' '.join(self.command)}\n{tail}"
+                f"run {number + 1} of {' '.join(self.command)} wrote no samples {'with' if self.paired else 'without'} a "
+                f"base to {file}: fix what its output shows and start again (finished runs are kept)\n{tail}"
             )
 
 
 def _spawn(command: Sequence[str], output: int, neighbour: float | None) -> bool:
-    """Run a command to its end, with a busy neighbour in its middle half; none of them outlives this call.
+    """Run a command to its end, with another busy process in its middle half. Both have ended when this returns.
 
-    True where a neighbour was asked for and the command was over before the neighbour was.
+    Returns whether there should have been a busy process and the command ended before it did.
     """
     with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:  # noqa: S603 - the user's own
         try:

@@ -1,4 +1,4 @@
-"""Real runs, judged again: as they were, and with their samples multiplied by an injected slowdown."""
+"""Judge real runs again: as they were, and with their seconds multiplied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perf_gate.verdict import Exit, Row, Verdict, exit_status
 
 @dataclass(frozen=True)
 class ReplayedRun:
-    """How a run ended. look: the last that it reached, 1-based."""
+    """How a run ended. look: the last one that it reached, from 1."""
 
     rows: tuple[Row, ...]
     look: int
@@ -35,10 +35,9 @@ class ReplayedRun:
 
 @dataclass(frozen=True)
 class Replayer(ABC):
-    """How real runs are judged again.
+    """Judges real runs again.
 
-    looks: numbers of workers (of pairs where they are paired), ascending, after which a run is judged whose file does
-    not say when it was.
+    looks: numbers of workers (or of pairs), ascending, after which to judge a run whose file does not have them.
     """
 
     policy: Policy
@@ -46,13 +45,13 @@ class Replayer(ABC):
 
     @abstractmethod
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
-        """The verdicts on the first `workers` workers of a run, at a look (1-based) of those that `policy` knows."""
+        """Return the verdicts on the first `workers` workers of a run. look: its number, from 1."""
 
     def replay(self, run: Run) -> ReplayedRun:
-        """Judge a run look by look, as a run does that stops where nothing is undecided.
+        """Judge a run look by look until nothing is undecided.
 
-        A run that has fewer workers than a look wants is judged by those that it has, at that look's level, and ends
-        there, as one whose budget is spent.
+        If a run has fewer workers than a look needs, it is judged with those at the level of this look, and ends
+        there, as a run whose budget is used up.
         """
         have = max((each.workers for each in run.measurements), default=0)
         looks = self.looks if run.terms is None else run.terms.looks
@@ -67,9 +66,9 @@ class Replayer(ABC):
     def tally(
         self, runs: Sequence[Run], condition: Condition, *, arm: str, slow: Sequence[str]
     ) -> tuple[Tally, list[str]]:
-        """How runs end in a case, and what in them did not pass, e.g. "run 2: SCENARIO: METRIC: regressed".
+        """Return how runs end under a condition, and what did not pass, e.g. "run 2: SCENARIO: METRIC: regressed".
 
-        slow: names of the scenarios that are slowed down, one per run in turn or all, as in
+        slow: names of the scenarios to slow down, all or one per run in turn, as in
         `perf_gate.calibration.simulation.simulate`.
         """
         ends = []
@@ -102,7 +101,7 @@ class RecordReplayer(Replayer):
 
 @dataclass(frozen=True)
 class PairedReplayer(Replayer):
-    """Runs that are compared with the base beside them."""
+    """Runs that are compared with their base."""
 
     def rows(self, run: Run, workers: int, policy: Policy, look: int) -> list[Row]:
         """See Replayer.rows."""
@@ -115,7 +114,7 @@ class PairedReplayer(Replayer):
 
 
 def injected(run: Run, arm: str, factors: Mapping[str, float]) -> Run:
-    """The same run with the arm's seconds multiplied in the scenarios named by `factors`."""
+    """Return the run with the arm's seconds multiplied. factors: by scenario."""
     changed = tuple(_slower(each, arm, factors.get(each.scenario, 1.0)) for each in run.section.measurements)
     return replace(run, section=replace(run.section, measurements=changed))
 

@@ -1,4 +1,4 @@
-"""Thousands of runs of the gate over recorded workers: drawn, injected with a slowdown, judged look by look."""
+"""Simulated runs: workers are drawn from recorded ones, slowed down, and judged look by look."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from perf_gate.judging.policy import Policy
 from perf_gate.metric import Better, Sampled
 
 CHUNK = 1000
-Tell = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to the candidate of a simulated run.
+    """What is changed in the candidate of a simulated run.
 
-    slowdown: share by which the arm is slower (0.05 = 5 %). everywhere: in all scenarios, else in one per run, all
-    taking turns. disturbance: what the machine does meanwhile.
+    slowdown: share by which the arm is slower (0.05 = 5 %). everywhere: in all scenarios; else in one per run, in
+    turn. disturbance: what the machine does during the run.
     """
 
     slowdown: float = 0.0
@@ -45,7 +45,7 @@ class Condition:
     disturbance: Disturbance | None = None
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe it, e.g. "5 % slower in one scenario"."""
         if self.disturbance is not None:
             return self.disturbance.name
         if not self.slowdown:
@@ -55,7 +55,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Tally:
-    """How runs of one case ended. red: at least one row regressed. undecided: none did, but a row is inconclusive."""
+    """How the runs of one condition ended. red: a row regressed. undecided: none did, but a row is inconclusive."""
 
     red: int
     undecided: int
@@ -75,7 +75,7 @@ class Tally:
 
 @dataclass
 class _RunStates:
-    """How each run of a chunk stands; what is closed does not change any more."""
+    """The state of each run of a chunk. A run that is not open does not change any more."""
 
     red: Flags
     undecided: Flags
@@ -88,7 +88,7 @@ class _RunStates:
         return cls(red, undecided, improved, np.ones(runs, dtype=bool))
 
     def take(self, found: Decision | None) -> None:
-        """Take in the verdicts of the runs that are open; those that have nothing undecided end.
+        """Update the open runs from their verdicts. A run with nothing undecided is closed.
 
         None: too few workers to judge anything.
         """
@@ -103,15 +103,15 @@ class _RunStates:
 
 
 def effect_of(arm: str, metric: Sampled) -> float:
-    """1 where the metric gets worse in proportion to the arm's seconds, -1 where it gets better, 0 without the arm."""
+    """Return 1 if the metric gets worse in proportion to the arm's seconds, -1 if better, 0 if it does not use them."""
     sign = 1.0 if metric.better is Better.LOWER else -1.0
     return sign * ((metric.numerator == arm) - (metric.denominator == arm))
 
 
 def slowed_scenarios(pool: Pool, arm: str, within: str = "") -> list[int]:
-    """The scenarios with a metric that the arm's seconds make worse, and `within` in their names.
+    """Return the indices of the scenarios with `within` in their names and a metric that the arm's seconds make worse.
 
-    Raises CalibrationError where there is none.
+    Raises CalibrationError if there is none.
     """
     scenarios = [each.scenario for each in pool.measurements]
     sampled = [[metric for metric in each.metrics if isinstance(metric, Sampled)] for each in pool.measurements]
@@ -128,9 +128,9 @@ def slowed_scenarios(pool: Pool, arm: str, within: str = "") -> list[int]:
 
 
 class Draws(ABC):
-    """Where runs come from.
+    """A source of simulated runs.
 
-    pool: the workers of the candidate. policy: how a run is judged. disturbances: what the machine can be made to do.
+    pool: the workers of the candidate. policy: how a run is judged. disturbances: those that `draw` accepts.
     """
 
     pool: Pool
@@ -139,14 +139,14 @@ class Draws(ABC):
 
     @abstractmethod
     def draw(self, random: np.random.Generator, runs: int) -> Callable[[Disturbance | None], Iterator[Evidence | None]]:
-        """Draw `runs` runs; what comes back gives their evidence look by look, under a disturbance or none.
+        """Draw `runs` runs. Returns a function that yields their evidence at each look, for a disturbance or None.
 
-        None: too few workers to judge anything.
+        It yields None if there are too few workers to judge anything.
         """
 
     @property
     def rows(self) -> int:
-        """Number of sampled rows that a run is judged by, the pooled ones included."""
+        """Number of sampled rows of a run, with the pooled ones."""
         own = _lines(self.pool)
         evidence, unable = gather_evidence(
             [compare_to_record(s, m, v, v, threshold=m.threshold) for s, m, v in own], self.policy
@@ -155,7 +155,7 @@ class Draws(ABC):
 
 
 def _lines(pool: Pool) -> list[tuple[str, Sampled, Values]]:
-    """Scenario, metric and values of every sampled metric."""
+    """Return scenario, metric and values of every sampled metric."""
     return [
         (each.scenario, metric, values(metric, each))
         for each in pool.measurements
@@ -170,9 +170,9 @@ class RecordDraws(Draws):
     def __init__(
         self, pool: Pool, policy: Policy, split: Split, conditions: Sequence[Condition], seed: int = 0
     ) -> None:
-        """Disturb the pool's samples for the cases that want it. Deterministic for a seed."""
+        """Compute the disturbed samples of the pool for `conditions`. Deterministic for a seed."""
         self.pool, self.policy, self._split = pool, policy, split
-        self._calm = _lines(pool)
+        self._lines = _lines(pool)
         self.disturbances = tuple(
             dict.fromkeys(condition.disturbance for condition in conditions if condition.disturbance is not None)
         )
@@ -189,11 +189,11 @@ class RecordDraws(Draws):
     def _looks(
         self, reference: NDArray[np.intp], now: NDArray[np.intp], disturbance: Disturbance | None
     ) -> Iterator[Evidence | None]:
-        sides = [self._sides(line, reference, now, disturbance) for line in range(len(self._calm))]
+        sides = [self._sides(line, reference, now, disturbance) for line in range(len(self._lines))]
         for look in self._split.looks:
             found: list[Comparison] = []
-            for (scenario, metric, _), (ours, theirs) in zip(self._calm, sides, strict=True):
-                # A record is whole from the first look on.
+            for (scenario, metric, _), (ours, theirs) in zip(self._lines, sides, strict=True):
+                # All workers of a record are there at the first look.
                 first = ours.only(ours.workers[:look])
                 found.append(compare_to_record(scenario, metric, first, theirs, threshold=metric.threshold))
             yield gather_evidence(found, self.policy)[0]
@@ -201,8 +201,8 @@ class RecordDraws(Draws):
     def _sides(
         self, line: int, reference: NDArray[np.intp], now: NDArray[np.intp], disturbance: Disturbance | None
     ) -> tuple[Values, Values]:
-        calm = self._calm[line][2]
-        ours, theirs = calm.drawn(now), calm.drawn(reference)
+        recorded = self._lines[line][2]
+        ours, theirs = recorded.drawn(now), recorded.drawn(reference)
         if disturbance is None:
             return ours, theirs
         run, record = self._disturbed[disturbance][line]
@@ -213,7 +213,7 @@ class PairedDraws(Draws):
     """Paired runs, drawn from one pool of pairs."""
 
     def __init__(self, pairs: Pairs, policy: Policy, looks: Sequence[int]) -> None:
-        """looks: numbers of pairs, ascending; each run holds different ones."""
+        """looks: numbers of pairs, ascending. No pair is twice in a run."""
         self.pool, self.policy, self._looks = pairs.now, policy, tuple(looks)
         self._sides = list(zip(_lines(pairs.now), _lines(pairs.base), strict=True))
 
@@ -239,12 +239,12 @@ def simulate(
     within: str = "",
     runs: int,
     seed: int = 0,
-    tell: Tell = lambda _done, _all: None,
+    progress: Progress = lambda _done, _all: None,
 ) -> Mapping[Condition, Tally]:
-    """Draw `runs` runs and judge every case on the same draws.
+    """Draw `runs` runs and judge them under every condition, each condition on the same draws.
 
-    A run goes through the looks as a run does: it stops where no row is undecided, and what counts is the
-    verdict at the last look that it reached. Deterministic for a seed. tell: told the runs done and all runs.
+    As a real run, a simulated one ends at the first look at which no row is undecided, and the verdict at its last
+    look counts. Deterministic for a seed. progress: called with the number of finished runs and that of all runs.
     """
     if unknown := {condition.disturbance for condition in conditions} - {None, *draws.disturbances}:
         raise ValueError(f"runs cannot be drawn under {', '.join(each.name for each in unknown if each)}")
@@ -265,7 +265,7 @@ def simulate(
                     effects = np.log1p(condition.slowdown) * slowed
                     states = _ended(looks, arm, dict(zip(scenarios, effects.T, strict=True)), draws.policy, size)
                     counts[condition] += [states.red.sum(), states.undecided.sum(), states.improved.sum()]
-        tell(start + size, runs)
+        progress(start + size, runs)
     return {
         condition: Tally(int(red), int(undecided), int(up), runs) for condition, (red, undecided, up) in counts.items()
     }
@@ -274,7 +274,7 @@ def simulate(
 def _ended(
     looks: Sequence[Evidence | None], arm: str, slower: Mapping[str, Floats], policy: Policy, runs: int
 ) -> _RunStates:
-    """slower: by how much the arm is, on the log scale, in each scenario: (runs,)."""
+    """slower: scenario -> how much slower the arm is, on the log scale, (runs,)."""
     states = _RunStates.none(runs)
     for look, evidence in enumerate(looks, 1):
         if evidence is None:
@@ -296,13 +296,13 @@ def _ended(
 
 
 def shift_of(comparisons: Sequence[Comparison], arm: str, slower: Mapping[str, Floats]) -> Floats:
-    """By how much each row gets worse, on the log scale: (runs, rows).
+    """Return how much worse each row gets, on the log scale, (runs, rows).
 
-    slower: by how much the arm takes longer, on the log scale, in each scenario: (runs,).
+    slower: scenario -> how much slower the arm is, on the log scale, (runs,).
     """
     columns: list[Floats] = []
     for each in comparisons:
-        if each.scenario.startswith(POOLED_PREFIX):  # it stands behind all of its kind
+        if each.scenario.startswith(POOLED_PREFIX):  # a pooled row follows those that it pools
             own = [c for other, c in zip(comparisons, columns, strict=False) if other.kind == each.kind]
             columns.append(np.mean(own, axis=0))
         else:

@@ -1,4 +1,4 @@
-"""How a pool of workers is split into a record and a candidate run."""
+"""The split of a pool of workers into a record and a candidate run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from perf_gate.judging.policy import Policy
 
 @dataclass(frozen=True)
 class Split:
-    """A candidate run that is judged after `looks` workers, ascending, against a record of `reference` workers."""
+    """A record of `reference` workers, and a candidate run that is judged after `looks` workers, ascending."""
 
     reference: int
     looks: tuple[int, ...]
 
     def draw(self, random: np.random.Generator, workers: int, runs: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Indices of the workers of `runs` records (runs, reference) and candidates (runs, last look).
+        """Return indices of the workers of `runs` records (runs, reference) and candidates (runs, last look).
 
-        Without replacement: no worker is on both sides. Drawing each side with replacement from one pool would let
-        the sides share workers, which hides what tells them apart, and would count some twice, which makes a spread
-        look smaller than it is.
+        Workers are drawn without replacement. With replacement, both sides could have workers in common, which hides
+        the difference between them, and the same worker twice, which makes the spread look smaller than it is.
         """
         order = random.permuted(np.tile(np.arange(workers), (runs, 1)), axis=1)
         return order[:, : self.reference], order[:, self.reference : self.reference + self.looks[-1]]
 
 
 def split(workers: int, reference: int, looks: Sequence[int], policy: Policy) -> Split:
-    """The split that was asked for where there are enough workers for it, else the nearest that there are.
+    """Return the split that was asked for, or the nearest one if there are not enough workers.
 
-    With too few, the record gets at most half of the workers, and looks that the rest cannot fill are left out: a run
-    that would have gone on to them ends undecided. Raises CalibrationError where not even the first look can be filled.
+    In that case the record gets at most half of the workers, and looks that need more than the rest are left out: a
+    run that would continue to them ends undecided. Raises CalibrationError if the first look needs more than the rest.
     """
     candidates = workers - reference
     if candidates < looks[-1]:

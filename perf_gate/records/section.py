@@ -8,7 +8,7 @@ from pathlib import Path
 from perf_gate.measurement import Measurement
 from perf_gate.records.provenance import Provenance
 
-HOW_TO_RECORD = "record one: pytest PATH --gate-record NAME"
+HOW_TO_RECORD = "Record one: pytest PATH --gate-record NAME"
 
 
 class RecordError(Exception):

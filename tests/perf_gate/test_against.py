@@ -141,7 +141,7 @@ def test_a_base_older_than_the_package_is_not_comparable(versioned: Project) -> 
     shutil.move(versioned.path / "motor", versioned.path / "engine")
     result = versioned.against("--gate-exact")
     assert result.ret == CANNOT_JUDGE
-    says(result, "holds no module 'engine'", "2 not comparable")
+    says(result, "has no module 'engine'", "2 not comparable")
 
 
 def test_a_broken_candidate_is_invalid(versioned: Project) -> None:
@@ -178,7 +178,7 @@ def test_a_skipped_test_is_red(versioned: Project) -> None:
     versioned.write("perf_tests/test_hit.py", SUITE.replace("\n@pytest", "\n@pytest.mark.skip\n@pytest"))
     result = versioned.against("--gate-exact")
     assert result.ret == CANNOT_JUDGE
-    says(result, "without judging it")
+    says(result, "its test ended before the verdict")
 
 
 def test_allowances_for_this_can_be_given_by_ini_and_marker(versioned: Project) -> None:
@@ -194,11 +194,11 @@ def test_allowances_for_this_can_be_given_by_ini_and_marker(versioned: Project) 
     ("arguments", "words"),
     [
         (["--gate-against=nowhere"], "there is no revision 'nowhere'"),
-        (["--gate-against"], "nothing to compare: name the base"),
+        (["--gate-against"], "nothing to compare: give a base"),
         (["--gate-against=perf_tests"], "behind the paths of the suites"),
         (["--gate-against=HEAD", "--benchmark-compare"], "run pytest twice"),
         (["--gate-against=HEAD", "--gate-record=x"], "--gate-record is about records"),
-        (["--gate-against=HEAD", "--benchmark-disable"], "--gate-against needs to measure"),
+        (["--gate-against=HEAD", "--benchmark-disable"], "--gate-against has to measure"),
         (["--gate-against-python=/no/such/python", "--gate-against=HEAD"], "path of a Python interpreter"),
         ([f"--gate-against-python={sys.executable}"], "add --gate-against"),
     ],
@@ -214,7 +214,7 @@ def test_a_bad_call_is_named(versioned: Project, arguments: list[str], words: st
     [
         ("", "--gate-against needs to know which packages differ"),
         ("gate_subject = ../engine", "give the path of a package"),
-        ("gate_subject = motor", "holds no motor"),
+        ("gate_subject = motor", "has no motor"),
     ],
 )
 def test_a_subject_that_is_not_there_is_named(versioned: Project, line: str, words: str) -> None:

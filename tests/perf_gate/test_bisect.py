@@ -96,9 +96,9 @@ def test_a_timed_metric_is_found_by_the_paired_verdict(versioned: Project, bisec
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("good", "HEAD", "copies"), "the bad end is not bad, 'copies' is no worse there"),
+        (("good", "HEAD", "copies"), "the bad revision is not bad, 'copies' is no worse there"),
         (("good", "HEAD", "speed"), "no scenario yields 'speed'; there are: copies, reuse efficiency"),
-        (("HEAD", "good", "copies"), "HEAD is no ancestor of good"),
+        (("HEAD", "good", "copies"), "HEAD is not an ancestor of good"),
         (("nowhere", "HEAD", "copies"), "there is no revision 'nowhere'"),
     ],
 )

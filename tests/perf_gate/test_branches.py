@@ -98,7 +98,7 @@ def test_three_dots_are_the_merge_base(repo: Path) -> None:
 
 def test_nothing_to_compare_is_an_error_unless_something_changed(repo: Path) -> None:
     git(repo, "switch", "-q", "main")
-    with pytest.raises(RepositoryError, match=r"nothing to compare: name the base, e\.g\. --gate-against=HEAD~1"):
+    with pytest.raises(RepositoryError, match=r"nothing to compare: give a base, e\.g\. --gate-against=HEAD~1"):
         find_base("", repo, repo, SUBJECT)
     write_engine(repo, name="changed")
     assert find_base("", repo, repo, SUBJECT).commit == git(repo, "rev-parse", "HEAD")
@@ -138,7 +138,7 @@ def test_a_directory_is_taken_as_it_lies_there(repo: Path, tmp_path: Path) -> No
 
 def test_a_path_that_the_option_swallowed_is_told(repo: Path) -> None:
     (repo / "perf_tests").mkdir()
-    with pytest.raises(RepositoryError, match=r"perf_tests holds no engine.*behind the paths of the suites"):
+    with pytest.raises(RepositoryError, match=r"perf_tests has no engine.*behind the paths of the suites"):
         find_base("perf_tests", repo, repo, SUBJECT)
     with pytest.raises(RepositoryError, match="is the candidate itself"):
         find_base(".", repo, repo, SUBJECT)
@@ -146,7 +146,9 @@ def test_a_path_that_the_option_swallowed_is_told(repo: Path) -> None:
 
 def test_a_directory_that_is_a_revision_too_is_ambiguous(repo: Path) -> None:
     write_engine(repo / "main")
-    with pytest.raises(RepositoryError, match=r"main is a directory and a revision: write \./main or [0-9a-f]{12}"):
+    with pytest.raises(
+        RepositoryError, match=r"main is both a directory and a revision: write \./main or [0-9a-f]{12}"
+    ):
         find_base("main", repo, repo, SUBJECT)
     assert find_base("./main", repo, repo, SUBJECT).directory == repo / "main"
     shutil.rmtree(repo / "main" / "engine")
@@ -154,7 +156,7 @@ def test_a_directory_that_is_a_revision_too_is_ambiguous(repo: Path) -> None:
 
 
 def test_outside_a_repository_a_directory_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(RepositoryError, match="is in no git repository: name a directory"):
+    with pytest.raises(RepositoryError, match="is not in a git repository: give a directory"):
         find_base("HEAD", tmp_path, tmp_path, SUBJECT)
 
 

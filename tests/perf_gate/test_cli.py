@@ -143,7 +143,7 @@ def test_slow_drift_shows_against_a_third_record(put, capsys):
     oldest, newest, now = put("0001_a.json", 1), put("0002_b.json", 2, slower=1.1), put("0003_c.json", 3, slower=1.1)
     assert main(["compare", newest, now]) == 0
     assert main(["compare", newest, now, "--oldest", oldest]) == 1
-    assert "against the oldest comparable record 0001_a" in " ".join(capsys.readouterr().out.split())
+    assert "compared with the oldest comparable record 0001_a" in " ".join(capsys.readouterr().out.split())
 
 
 def test_show_says_what_is_in_a_record(put, capsys, monkeypatch):

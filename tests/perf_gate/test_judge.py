@@ -231,7 +231,7 @@ def test_the_pooled_row_needs_the_same_workers_everywhere():
     ]
     found = row(judged(now, side(2)), "(all)", "reuse efficiency")
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "2 workers now and 16 in the record visited all" in found.why
+    assert "2 workers now and 16 in the record timed all" in found.why
 
 
 def test_crews_that_never_meet_are_pooled_apart():
@@ -269,7 +269,7 @@ def test_small_steps_add_up_against_the_oldest_record():
     assert row(rows, "p200", "reuse efficiency").verdict is Verdict.PASS
     found = row(rows, "p200", "reuse efficiency", against="0001_x")
     assert found.verdict is Verdict.REGRESSED
-    assert "against the oldest comparable record 0001_x" in found.why
+    assert "compared with the oldest comparable record 0001_x" in found.why
     assert exit_status(rows) is Exit.REGRESSED
 
 
@@ -341,7 +341,7 @@ def test_a_record_that_scatters_too_widely_is_named_as_the_cause():
     against_noisy = row(judged(calm_side, noisy), "p200", "reuse efficiency")
     noisy_now = row(judged(noisy, calm_side), "p200", "reuse efficiency")
     assert against_noisy.verdict is noisy_now.verdict is Verdict.INCONCLUSIVE
-    assert "the record alone scatters too widely" in against_noisy.why
+    assert "the record alone varies too much" in against_noisy.why
     assert "measure with more workers" in noisy_now.why
 
 

@@ -92,7 +92,7 @@ GOOD = measurement("a", workers=4)
         (replace(GOOD, exact={"bytes copied": -math.inf}), "not a finite number"),
         (replace(GOOD, exact={}), "'bytes copied' was not counted"),
         (replace(GOOD, exact={"bytes copied": 0, "other": 1}), "'other' was counted, but is not declared"),
-        (replace(GOOD, metrics=()), "declares no metric"),
+        (replace(GOOD, metrics=()), "it has no metric"),
         (replace(GOOD, metrics=(COPIED, COPIED, EFFICIENCY)), "'bytes copied' twice"),
         (replace(GOOD, seconds={}), "arm 'floor' was not timed"),
         (replace(GOOD, seconds={"warm": (), "floor": ()}), "no worker timed it"),

@@ -47,7 +47,7 @@ def test_two_workers_visit_every_scenario(project: Path, synthetic: ModuleType) 
     assert counted.seconds == {}
     assert one.fingerprint != two.fingerprint
     assert workers(project) == 2 + outcome.log.workers == 4
-    assert (outcome.log.look, outcome.log.stopped) == (1, "all was decided")
+    assert (outcome.log.look, outcome.log.stopped) == (1, "every verdict is clear")
 
 
 def test_it_goes_on_while_anything_is_undecided(project: Path, synthetic: ModuleType) -> None:
@@ -108,8 +108,8 @@ def test_exact_only_times_nothing(project: Path, synthetic: ModuleType) -> None:
         ("undeclared", ["'calls'", "does not declare"]),
         ("uncounted", ["'tokens' is declared, but"]),
         ("nan count", ["'tokens'", "not a finite number"]),
-        ("dies", ["died while busy with", "SIGKILL", "about to die"]),
-        ("leaves", ["while busy with", "SystemExit"]),
+        ("dies", ["died during", "SIGKILL", "about to die"]),
+        ("leaves", ["during", "SystemExit"]),
     ],
 )
 def test_a_fault_spoils_its_scenario_only(project: Path, synthetic: ModuleType, how: str, words: list[str]) -> None:
@@ -127,7 +127,7 @@ def test_a_worker_that_hangs_is_killed_at_the_deadline(project: Path, synthetic:
     outcome = run(project, synthetic.Synthetic(1, "hangs"), synthetic.Synthetic(2), deadline=3.0)
     bad, good = outcome.measurements
     assert bad.invalid is not None
-    assert "gave no answer to 'open' within 3 s and was killed" in bad.invalid
+    assert "did not answer 'open' within 3 s and was killed" in bad.invalid
     assert good.invalid is None
     assert len(outcome.log.lost) == 1
 
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_is_killed_at_the_deadline(project: Path, synthetic:
 def test_it_ends_when_every_scenario_is_spoilt(project: Path, synthetic: ModuleType) -> None:
     outcome = run(project, synthetic.Synthetic(1, "raises"))
     assert outcome.measurements[0].invalid
-    assert "no scenario is left" in outcome.log.stopped
+    assert "no valid scenario is left" in outcome.log.stopped
 
 
 def test_workers_that_do_not_start_are_one_error(project: Path, synthetic: ModuleType) -> None:
@@ -154,7 +154,7 @@ for request in channel:
     run = MeasurementRun(tasks(synthetic.Synthetic()), side=Side(project), plan=QUICK, bootstrap=bootstrap)
     (measurement,) = run.run().measurements
     assert measurement.invalid is not None
-    assert "answered 'open' with nonsense" in measurement.invalid
+    assert "sent an invalid answer to 'open'" in measurement.invalid
 
 
 def test_equal_names_are_refused(project: Path, synthetic: ModuleType) -> None:

@@ -133,7 +133,7 @@ def test_what_is_wrong_is_not_timed(recorded: Suite) -> None:
     result = recorded.compare()
     assert result.ret == 1
     assert not recorded.measured()
-    says(result, "nothing was measured: perf_tests/test_a_right.py::test_right failed before")
+    says(result, "nothing was measured: perf_tests/test_a_right.py::test_right failed first")
 
 
 def test_a_broken_import_is_no_regression(recorded: Suite) -> None:
@@ -164,7 +164,7 @@ def test_another_number_can_be_asked_for(recorded: Suite) -> None:
     assert recorded.run("perf_tests", "--gate-exact", "--benchmark-compare=0001").ret == 0
     result = recorded.run("perf_tests", "--gate-exact", "--benchmark-compare=0007")
     assert result.ret == CANNOT_JUDGE
-    says(result, "holds no record '0007'")
+    says(result, "has no record '0007'")
 
 
 def test_the_profile_chooses_the_record(recorded: Suite) -> None:
@@ -265,14 +265,14 @@ def test_a_test_that_does_not_judge_is_red(recorded: Suite, body: str) -> None:
     recorded.write("perf_tests/test_ttft.py", SUITE.replace("gate.judge(scenario)", body))
     result = recorded.compare("--gate-exact")
     assert result.ret == CANNOT_JUDGE
-    says(result, "without judging it")
+    says(result, "its test ended before the verdict")
 
 
 def test_stopping_early_loses_no_verdict(recorded: Suite) -> None:
     recorded.write("perf_tests/test_a.py", "def test_right(): assert False\n")
     result = recorded.compare("--gate-exact", "-x")
     assert result.ret == 1
-    says(result, "without judging it")
+    says(result, "its test ended before the verdict")
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_a_renamed_id_is_red(recorded: Suite) -> None:
     ("wrong", "words"),
     [
         ("lambda config: [Synthetic(1), Synthetic(1)]", "scenario id 'size1' occurs twice"),
-        ("lambda config: []", "yields no scenario"),
+        ("lambda config: []", "has no scenario"),
         ("[Synthetic(1)]", "takes one callable"),
         ("lambda config: ['a']", "'a' is not a perf_gate.Scenario"),
     ],

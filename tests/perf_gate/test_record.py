@@ -236,25 +236,25 @@ FIRST = ("sections", MACHINE, "measurements", 0)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (put("schema", 3), "schema 3, this version reads up to 2"),
-        (put("schema", 0), "schema 0, which is no longer read"),
+        (put("schema", 3), "has schema 3, and this version of the gate reads schema 2"),
+        (put("schema", 0), "has schema 0, of an earlier version of the gate"),
         (put("schema", "1"), "schema is '1', not a whole number"),
         (put("schema", True), "schema is True"),
         (drop("schema"), "schema is None"),
         (drop("name"), "'name' is missing"),
         (put("profile", 3), "'profile' is int, not str"),
-        (put("sections", {}), "holds no machine class"),
-        (put("sections", MACHINE, "measurements", []), "holds no measurement"),
+        (put("sections", {}), "has no machine class"),
+        (put("sections", MACHINE, "measurements", []), "has no measurement"),
         (put("sections", MACHINE, "provenance", "machine", "else"), "was recorded on 'else'"),
         (put("sections", MACHINE, "provenance", "dirty", "no"), "'dirty' is str, not bool"),
         (put(*FIRST, "scenario", name("b")), f"{name('b')!r} occurs twice"),
-        (put(*FIRST, "seconds", "warm", 0, 0, "fast"), "seconds are wanted, not str"),
-        (put(*FIRST, "seconds", "warm", 0, 0, None), "seconds are wanted, not NoneType"),
-        (put(*FIRST, "seconds", "warm", 0, 0, True), "seconds are wanted, not bool"),
+        (put(*FIRST, "seconds", "warm", 0, 0, "fast"), "expected seconds, not str"),
+        (put(*FIRST, "seconds", "warm", 0, 0, None), "expected seconds, not NoneType"),
+        (put(*FIRST, "seconds", "warm", 0, 0, True), "expected seconds, not bool"),
         (put(*FIRST, "seconds", "warm", 0, 0, 0), "took 0.0 s"),
         (put(*FIRST, "seconds", "warm", 0, 0, -1.0), "took -1.0 s"),
         (put(*FIRST, "seconds", "warm", 0, []), "never visited arm 'warm'"),
-        (put(*FIRST, "seconds", "warm", 0, 3.0), "a list of seconds is wanted"),
+        (put(*FIRST, "seconds", "warm", 0, 3.0), "expected a list of seconds"),
         (drop(*FIRST, "seconds", "warm"), "arm 'warm' was not timed"),
         (put(*FIRST, "exact", "bytes copied", "7"), "'bytes copied' is str"),
         (drop(*FIRST, "exact", "bytes copied"), "'bytes copied' was not counted"),
@@ -288,7 +288,7 @@ def test_what_is_not_finite_is_refused(base, tmp_path, word):
     visit = str(base.latest.measurements[0].seconds["warm"][1][2])
     assert visit in text
     path.write_text(text.replace(visit, word))
-    with pytest.raises(RecordError, match=r"no measurement|not a time"):
+    with pytest.raises(RecordError, match=r"not a measurement|not a time"):
         load(path)
 
 
@@ -306,12 +306,12 @@ def test_what_is_not_finite_is_refused_in_the_part_of_pytest_benchmark_too(base,
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        ("[]", "no record of the gate"),
-        ("3", "no record of the gate"),
-        ('{"benchmarks": []}', "no record of the gate"),
-        ('{"perf_gate": 1}', "no record of the gate"),
+        ("[]", "not a record of the gate"),
+        ("3", "not a record of the gate"),
+        ('{"benchmarks": []}', "not a record of the gate"),
+        ('{"perf_gate": 1}', "not a record of the gate"),
         ('{"perf_gate": {"schema": 1, "schema": 1}}', "'schema' occurs twice"),
-        ("<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> branch\n", "half-merged"),
+        ("<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> branch\n", "has git conflict markers"),
         ("[" * 100_000, "recursion"),
         ("\x00", "damaged"),
         ("9" * 5000, "limit"),
@@ -357,7 +357,7 @@ def test_nothing_is_overwritten_unasked(base, tmp_path):
     path = tmp_path / "0001_base.json"
     save(base, path)
     before = path.read_text()
-    with pytest.raises(RecordError, match="exists already"):
+    with pytest.raises(RecordError, match="already exists"):
         save(replace(base, name="other"), path)
     assert path.read_text() == before
     save(replace(base, name="other"), path, overwrite=True)
@@ -373,7 +373,7 @@ def test_a_name_that_another_run_took_meanwhile_is_not_overwritten(base, tmp_pat
         real(descriptor)
 
     monkeypatch.setattr(record.os, "fsync", overtaken)
-    with pytest.raises(RecordError, match="exists already"):
+    with pytest.raises(RecordError, match="already exists"):
         save(base, path)
     assert path.read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [path]
@@ -519,9 +519,9 @@ def test_a_whole_clean_run_may_be_recorded():
         ({"measurements": []}, "no scenario was measured"),
         ({"measurements": [measurement("a", invalid="worker died")]}, "worker died"),
         ({"measurements": [measurement("a", workers=4)]}, "4 workers timed it, a record needs 8"),
-        ({"provenance": provenance(dirty=True)}, "differs from its commit"),
+        ({"provenance": provenance(dirty=True)}, "has uncommitted changes"),
         ({"provenance": provenance(commit="")}, "no git commit"),
-        ({"sampled": False, "previous": samples.record(GOOD)}, "counted only"),
+        ({"sampled": False, "previous": samples.record(GOOD)}, "has exact metrics only"),
     ],
 )
 def test_every_reason_to_refuse_a_record_is_given(changes, said):

@@ -175,7 +175,7 @@ def test_a_counted_run_has_no_empty_plots():
     body = Page(render(found))
     assert body.named("svg") == []
     assert "nothing timed" in body.text
-    assert "only exact metrics were asked for" in body.text
+    assert "judges exact metrics only" in body.text
 
 
 def test_a_run_that_was_held_against_nothing_says_so():

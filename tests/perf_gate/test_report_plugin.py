@@ -105,26 +105,26 @@ def test_what_cannot_be_told_in_the_end_is_no_pass_anywhere(recorded: Suite, los
     ("option", "said"),
     [
         ("--gate-report=perf_tests", "ends in .html"),
-        ("--gate-plots=perf_tests", "holds something else"),
-        ("--gate-plots=pytest.ini", "is no folder: choose another place"),
-        ("--gate-plots=pytest.ini/plots", "is no folder: choose another place"),
+        ("--gate-plots=perf_tests", "it has other files"),
+        ("--gate-plots=pytest.ini", "is not a folder: give another path"),
+        ("--gate-plots=pytest.ini/plots", "is not a folder: give another path"),
         ("--gate-plots=/proc/plots", "nothing can be written to /proc ("),
-        ("--gate-report=folder.html", "folder.html is a folder: name a file"),
-        ("--gate-report=pytest.ini/deep/out.html", "pytest.ini is no folder: choose another place"),
+        ("--gate-report=folder.html", "folder.html is a folder: give a file"),
+        ("--gate-report=pytest.ini/deep/out.html", "pytest.ini is not a folder: give another path"),
         ("--gate-report=/proc/out.html", "nothing can be written to /proc ("),
-        ("--gate-report=foreign.html", "it holds something else"),
-        ("--gate-rows=perf_tests", "perf_tests is a folder: name a file"),
-        ("--gate-rows=/dev/null", "/dev/null is no regular file"),
+        ("--gate-report=foreign.html", "it is not a file of the gate"),
+        ("--gate-rows=perf_tests", "perf_tests is a folder: give a file"),
+        ("--gate-rows=/dev/null", "/dev/null is not a regular file"),
         ("--gate-rows=/proc/rows.json", "nothing can be written to /proc ("),
-        ("--gate-rows=foreign.html", "it holds something else"),
-        ("--gate-rows=baselines/rows.json", "would lie among the records"),
-        ("--gate-summary=perf_tests", "perf_tests is a folder: name a file"),
-        ("--gate-summary=pytest.ini/a.md", "pytest.ini is no folder: choose another place"),
+        ("--gate-rows=foreign.html", "it is not a file of the gate"),
+        ("--gate-rows=baselines/rows.json", "is in the folder of the records"),
+        ("--gate-summary=perf_tests", "perf_tests is a folder: give a file"),
+        ("--gate-summary=pytest.ini/a.md", "pytest.ini is not a folder: give another path"),
         ("--gate-summary=/proc/a.md", "nothing can be written to /proc ("),
-        ("--gate-samples=perf_tests", "perf_tests is a folder: name a file"),
-        ("--gate-samples=pytest.ini/a.json", "pytest.ini is no folder: choose another place"),
+        ("--gate-samples=perf_tests", "perf_tests is a folder: give a file"),
+        ("--gate-samples=pytest.ini/a.json", "pytest.ini is not a folder: give another path"),
         ("--gate-samples=/proc/a.json", "nothing can be written to /proc ("),
-        ("--gate-samples=foreign.html", "it holds something else"),
+        ("--gate-samples=foreign.html", "it is not a file of the gate"),
     ],
 )
 def test_what_is_no_place_for_a_report_is_refused(suite: Suite, option: str, said: str) -> None:
@@ -149,7 +149,7 @@ def test_two_options_do_not_share_a_place(suite: Suite) -> None:
 def test_the_folder_of_plots_holds_nothing_else(suite: Suite, other: str) -> None:
     result = suite.run("--gate-plots=plots", other)
     assert result.ret == USAGE
-    says(result, other.partition("=")[0], "would lie among what --gate-plots=", "choose another place")
+    says(result, other.partition("=")[0], "is in the folder that --gate-plots=", "give another path")
     assert not suite.measured()
 
 
@@ -157,7 +157,7 @@ def test_records_that_could_not_be_kept_are_not_made(suite: Suite) -> None:
     suite.write("baselines", "no folder")
     result = suite.run("perf_tests", "--gate-record=x")
     assert result.ret == USAGE
-    says(result, "--gate-record=x: ", "baselines is no folder")
+    says(result, "--gate-record=x: ", "baselines is not a folder")
 
 
 @pytest.mark.parametrize("places", [["--gate-report=deep/er/out.html", "--gate-summary=deep/er/out.md"]])

@@ -124,7 +124,7 @@ def test_counts_that_vary_on_the_base_are_told_from_a_change(two: Path, hits: Mo
         ("raise RuntimeError('broken')", "RuntimeError: broken"),
         ("REUSES = True\nNAME = 'base'\n", "AttributeError"),
         ("REUSES = False\ncopies = lambda size: 3\n", "warm reused 0 of 8 tokens"),
-        ("import os\ncopies = lambda size: os._exit(3)\n", "died while busy with 'count'"),
+        ("import os\ncopies = lambda size: os._exit(3)\n", "died during 'count'"),
     ],
     ids=["import", "raises", "old interface", "premise", "dies"],
 )
@@ -140,7 +140,7 @@ def test_what_fails_on_the_base_spoils_the_base_alone(two: Path, hits: ModuleTyp
 def test_a_base_without_the_package_never_falls_back_on_another_copy(two: Path, hits: ModuleType) -> None:
     shutil.rmtree(two / "base" / "engine")
     outcome = run(two, hits.Hit(1), plan=Plan(exact=True))
-    assert f"{two / 'base'} holds no module 'engine'" in (outcome.base[0].invalid or "")
+    assert f"{two / 'base'} has no module 'engine'" in (outcome.base[0].invalid or "")
     assert outcome.measurements[0].invalid is None
 
 
@@ -208,7 +208,7 @@ def test_the_looks_see_both_sides(two: Path, hits: ModuleType) -> None:
         looks.append((look, now[0].workers, run.base[0].workers))
         return set()
 
-    assert run.run(undecided).log.stopped == "all was decided"
+    assert run.run(undecided).log.stopped == "every verdict is clear"
     assert looks == [(1, 2, 2)]
 
 

@@ -137,9 +137,9 @@ def test_samples_are_no_record_and_a_record_is_no_run(tmp_path: Path) -> None:
     run, record = tmp_path / "0001_run.json", tmp_path / "0002_record.json"
     save_run(run_of([measurement("a")], samples.provenance()), run)
     save(samples.record([measurement("a")]), record)
-    with pytest.raises(RecordError, match="samples of a run"):
+    with pytest.raises(RecordError, match="a file of --gate-samples and not a record"):
         load(run)
-    with pytest.raises(RecordError, match="no file of --gate-samples"):
+    with pytest.raises(RecordError, match="not a file of --gate-samples"):
         load_run(record)
 
 
@@ -152,7 +152,7 @@ def test_unsound_facts_are_refused(tmp_path: Path, facts: dict[str, object]) -> 
     document = json.loads(path.read_text())
     document["perf_gate"]["run"] = facts
     path.write_text(json.dumps(document))
-    with pytest.raises(RecordError, match="no sound facts"):
+    with pytest.raises(RecordError, match="wrong facts about its run"):
         load_run(path)
 
 
@@ -176,7 +176,7 @@ def test_what_no_run_was_judged_by_is_refused(tmp_path: Path, terms: object) -> 
     assert "terms" not in document["perf_gate"]["run"]
     document["perf_gate"]["run"]["terms"] = terms
     path.write_text(json.dumps(document))
-    with pytest.raises(RecordError, match="judged by"):
+    with pytest.raises(RecordError, match="how its run was judged"):
         load_run(path)
 
 
@@ -229,7 +229,7 @@ def test_a_slowdown_of_no_arm_ends_red(suite: Suite) -> None:
         (["--gate-inject=warm=1.05"], "--gate-samples"),
         (["--gate-inject=warm=1.05", "--gate-samples=out.json", "--gate-record=x"], "never be a record"),
         (["--gate-inject=warm", "--gate-samples=out.json"], "ARM=FACTOR"),
-        (["--gate-samples=baselines/0001_run.json"], "among the records"),
+        (["--gate-samples=baselines/0001_run.json"], "in the folder of the records"),
     ],
 )
 def test_what_could_pass_for_a_measurement_is_a_usage_error(suite: Suite, options: list[str], words: str) -> None:

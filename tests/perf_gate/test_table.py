@@ -135,7 +135,7 @@ def test_the_failure_of_one_scenario_says_all_that_matters():
     assert failure_text([GOOD, FATTER, SLOW]) == (
         "bytes copied: regressed\n"
         "  baseline 7 MiB, now 8 MiB, change for the worse +14.29 %\n"
-        "  allowed 0.00 %, caught from any\n"
+        "  threshold 0.00 %, minimum detectable change any\n"
         "  It went up.\n"
         "reuse efficiency: regressed\n"
         "  baseline 95.38 %, now 90.44 %, change for the worse +5.47 % [+2.83, +8.18]\n"

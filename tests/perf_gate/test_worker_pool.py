@@ -93,7 +93,7 @@ def test_ctrl_c_is_left_to_the_parent(project: Path) -> None:
 
 def test_nonsense_ends_the_worker(project: Path) -> None:
     with WorkerPool(Conditions(), bootstrap=NONSENSE) as pool:
-        with pytest.raises(LostWorkerError, match="answered 'hello' with nonsense: 'banana'"):
+        with pytest.raises(LostWorkerError, match="sent an invalid answer to 'hello': 'banana'"):
             pool.start([Side(project)])
         assert pool.running[0].kill() is not None
 
