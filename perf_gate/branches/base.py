@@ -74,8 +74,8 @@ def find_base(asked: str, root: Path, here: Path, subject: Subject) -> Base:
         if revision is None:
             missing = ", ".join(subject.missing(directory))
             raise RepositoryError(
-                f"the directory {asked} has no {missing}, and there is no such revision: give the root of a project, or "
-                "write the option behind the paths of the suites, which it took for its value"
+                f"the directory {asked} has no {missing}, and there is no such revision: give the root of a project, "
+                "or write the option behind the paths of the suites, which it took for its value"
             )
     repository = Repository(root)
     if not asked:

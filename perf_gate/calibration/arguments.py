@@ -33,13 +33,13 @@ def add_verb(verbs: Any) -> Any:
     )
     verb.add_argument(
         "--paired", action="store_true",
-        help="calibrate --gate-against instead, from the pairs of workers of real runs with the same code on both sides",
+        help="calibrate --gate-against instead, from pairs of workers of runs with the same code on both sides",
     )  # fmt: skip
     verb.add_argument("--machine", help="the machine class of the record (default: the one recorded last)")
     verb.add_argument(
         "--against", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
-        help="files of --gate-samples from runs of the same code, or folders of them: runs are drawn from their workers "
-        "too, and each run is judged itself",
+        help="files of --gate-samples from runs of the same code, or folders of them: their workers are "
+        "drawn from too, and each run is judged itself",
     )  # fmt: skip
     verb.add_argument(
         "--disturbed", metavar="RUN.json", nargs="+", type=Path, default=[], action="extend",
@@ -53,7 +53,7 @@ def add_verb(verbs: Any) -> Any:
     )
     real.add_argument(
         "--inject", metavar="ARM=FACTOR[@SCENARIO]", type=checked(parse_slowdown, "slowdown"),
-        help=f"slow down the workers, e.g. warm=1.05; with @ID only in this scenario; with @{EACH} in one scenario per "
+        help=f"slow down the workers, e.g. warm=1.05; with @ID in this scenario; with @{EACH} in one scenario per "
         "run, in turn",
     )  # fmt: skip
     real.add_argument(
@@ -86,8 +86,8 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"),
-        help="workers of a simulated run, as in --gate-workers ({}:{}; paired {}:{}); a real run is judged at the looks "
-        "in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
+        help="workers of a simulated run, as in --gate-workers ({}:{}; paired {}:{}); a real run is judged at the "
+        "looks in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
     )  # fmt: skip
     verb.add_argument(
         "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS[-1],

@@ -44,8 +44,8 @@ SPLITS = (
     "variation that these processes do not have."
 )
 DRAWS = (
-    "All simulated runs are drawn from the same {} pairs, no pair twice in one run, so they are not independent of each "
-    "other. The intervals are valid for the simulation. They do not cover variation that these pairs do not have."
+    "All simulated runs are drawn from the same {} pairs, no pair twice in one run, so they are not independent of "
+    "each other. The intervals are valid for the simulation. They do not cover variation that these pairs do not have."
 )
 INJECTED = (
     "In a simulated run, an injected slowdown multiplies the recorded seconds. Only in runs made with --inject do the "

@@ -101,8 +101,9 @@ class RealRuns:
         if not self._kept(number):
             tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
             raise CalibrationError(
-                f"run {number + 1} of {' '.join(self.command)} wrote no samples {'with' if self.paired else 'without'} a "
-                f"base to {file}: fix what its output shows and start again (finished runs are kept)\n{tail}"
+                f"run {number + 1} of {' '.join(self.command)} wrote no samples "
+                f"{'with' if self.paired else 'without'} a base to {file}: fix what its output shows and start again "
+                f"(finished runs are kept)\n{tail}"
             )
 
 

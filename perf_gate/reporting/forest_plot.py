@@ -1,4 +1,4 @@
-"""The forest plot: the change of every metric with its interval, against what is allowed."""
+"""The forest plot: the change of every metric with its interval and its threshold."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class ForestPlot(Plot):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The result in one line."""
         worse = sum(row.verdict is Verdict.REGRESSED for row in self.rows)
         number = len(self.rows)
         if worse:
-            return f"{worse} of {number} changes against {self.against} lie clear of what is allowed"
-        said = f"None of {number} changes against {self.against} is clear of what is allowed"
+            return f"Compared with {self.against}: {worse} of {number} changes exceed the threshold"
+        said = f"Compared with {self.against}: none of {number} changes exceeds the threshold"
         undecided = sum(row.verdict is Verdict.INCONCLUSIVE for row in self.rows)
         return f"{said}; {undecided} undecided" if undecided else said
 
@@ -65,16 +65,16 @@ class ForestPlot(Plot):
         """How to read it."""
         equal = f" {self.equal} counted metrics are equal to the baseline's and not drawn." if self.equal else ""
         return (
-            "Change of each metric for the worse, in % of the baseline: the mark is the estimate, the line its "
-            "interval, which holds for all rows at once; the shaded band is what is allowed. Regressed (diamond): the "
-            f"whole line lies to the right of the band. A counted metric has no interval.{equal}"
+            "Change of each metric for the worse, in % of the baseline. The mark is the estimate, the line its "
+            "interval, which is valid for all rows at once, and the shaded band the threshold. Regressed (diamond): the "
+            f"whole line is to the right of the band. A counted metric has no interval.{equal}"
         )
 
     @property
     def data_table(self) -> DataTable:
-        """The rows in figures."""
+        """The rows as numbers."""
         return data_table(
-            f"Change of each metric against {self.against}, for the worse",
+            f"Change of each metric for the worse, compared with {self.against}",
             (
                 "Scenario",
                 "Metric",
@@ -83,8 +83,8 @@ class ForestPlot(Plot):
                 "#Change",
                 "#From",
                 "#To",
-                "#Allowed",
-                "#Caught from",
+                "#Threshold",
+                "#Minimum detectable change",
                 "Verdict",
             ),
             [

@@ -1,4 +1,4 @@
-"""How long the visits of a scenario took, arm by arm, on both sides."""
+"""Histograms of the times of a scenario's visits, for each arm and both sides."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Histograms(Plot):
         sides = "this run" if self.reference is None else f"upwards {self.against}, downwards this run"
         return (
             f"Share of the visits by how long they took: {sides}. The last bar holds everything slower. Seconds move "
-            "with the machine; what is judged are ratios of arms that were timed side by side."
+            "with the machine, so the gate judges ratios of arms that were timed alternately."
         )
 
     @property

@@ -28,9 +28,10 @@ TOP, TALL = 14.0, 150.0
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """One record, or the run: its name, commit and date, and what it holds that may be compared with the run.
+    """One record, or the run itself.
 
-    timed: the same with its times, of the run's machine class only.
+    counted: its measurements with the same definition as in the run. timed: the same, but of the run's machine class
+    only, because times of other machines cannot be compared.
     """
 
     name: str
@@ -41,12 +42,12 @@ class HistoryPoint:
 
     @property
     def heading(self) -> str:
-        """Name and commit, as they head a column."""
+        """Name and commit, as a column head."""
         return f"{self.name} ({self.commit})"
 
 
 def history_points(data: ReportData) -> list[HistoryPoint]:
-    """The records, oldest first, and the run, each with the scenarios that ask for the same thing as the run's."""
+    """Return the records, oldest first, and the run, each with the scenarios that are defined as in the run."""
     asked = {each.scenario: each.fingerprint for each in data.now.measurements if each.invalid is None}
 
     def held(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
@@ -69,7 +70,7 @@ def history_points(data: ReportData) -> list[HistoryPoint]:
 
 
 def day(created: str) -> str:
-    """The date of an ISO 8601 time; the text itself where it is none."""
+    """Return the date of an ISO 8601 time, or the beginning of the text if it is none."""
     try:
         return datetime.fromisoformat(created).date().isoformat()
     except ValueError:
@@ -78,7 +79,7 @@ def day(created: str) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """One scenario's values of one metric, a value or None for each stage."""
+    """The values of a metric in a scenario, a value or None for each point."""
 
     scenario: str
     metric: Metric
@@ -86,7 +87,7 @@ class Series:
 
     @property
     def known(self) -> list[float]:
-        """Those there are."""
+        """The values that are not None."""
         return [value for value in self.values if value is not None]
 
     @property
@@ -95,14 +96,14 @@ class Series:
         return len(set(self.known)) > 1
 
     def worse(self) -> list[float | None]:
-        """Change for the worse since the first value there is, as a share."""
+        """Return the change for the worse since the first known value, as a share."""
         first = math.log(self.known[0])
         sign = 1.0 if self.metric.better is Better.LOWER else -1.0
         return [None if value is None else math.expm1(sign * (math.log(value) - first)) for value in self.values]
 
 
 def series_by_metric(found: Sequence[HistoryPoint], kind: type[Metric]) -> dict[str, list[Series]]:
-    """Metric name -> a trace per scenario that was measured now."""
+    """Return metric name -> a series per scenario of the run."""
     grouped: dict[str, list[Series]] = {}
     for measurement in found[-1].counted.values():
         for metric in measurement.metrics:

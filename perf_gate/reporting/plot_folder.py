@@ -1,4 +1,4 @@
-"""The plots of a report as files in a folder, and a summary that says which is which."""
+"""The plots of a report as files in a folder, with a summary that lists them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = re.compile(r"(changes|history-\d+|scenario-\d+-(times|workers))\.(svg|pn
 
 
 def save(data: ReportData, folder: Path) -> Path:
-    """Write every plot as SVG and PNG into `folder`, and summary.md that says which is which; returns the latter.
+    """Write every plot as SVG and PNG into `folder`, and summary.md that lists them. Returns the path of the latter.
 
     Raises RecordError where something cannot be written, ReportError where a library is missing.
     """

@@ -28,12 +28,12 @@ PAGE = Path("report.html")
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
-    verb = verbs.add_parser("report", help="show a judgement as an HTML page", description=__doc__)
+    verb = verbs.add_parser("report", help="write the verdict as an HTML page", description=__doc__)
     verb.add_argument(
         "files", nargs="+", metavar="FILE",
-        help="records, oldest first, the last of which is judged against the one before it: baselines/*.json; the last"
-        " may also hold the samples of a run (pytest --gate-samples), which are judged against the base beside them if"
-        " there is one. A file alone that holds no base is shown and not compared with anything",
+        help="records, oldest first, e.g. baselines/*.json. The last is compared with the one before it. It may also be"
+        " a file of --gate-samples; if that has a base, it is compared with its base. A single file without a base is"
+        " shown and not compared with anything",
     )  # fmt: skip
     verb.add_argument("--out", type=Path, default=PAGE, metavar="FILE.html", help="the page (default: %(default)s)")
     verb.add_argument(
@@ -48,10 +48,9 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge, write the page and print the verdict. Returns the exit status of the verdict, 0 where nothing was
-    to be compared: one file alone that holds no base.
+    """Judge, write the page and print the verdict. Returns its exit status, 0 if there was nothing to compare.
 
-    Raises OutputError where a place to write to is none, RecordError.
+    Raises OutputError if an output cannot be written, RecordError.
     """
     found = _targets(options.out, options.plots)
     try:
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def mark_page_unfinished(arguments: Sequence[str]) -> None:
-    """Leave no page of an earlier call of the verb where `arguments` could not be read."""
+    """Replace the page of an earlier call, if `arguments` could not be read."""
     given = named(arguments, ("--out", "--plots"), Path.cwd())
     mark_unfinished(_targets(given["--out"] or PAGE, given["--plots"]))
 
@@ -86,7 +85,7 @@ def _targets(page: Path, plots: Path | None) -> tuple[Output, ...]:
 
 def publish(data: ReportData, page: Path | None, folder: Path | None) -> None:
     """Write the page, the plots or both. Raises RecordError naming what cannot be written, ReportError."""
-    from perf_gate.reporting import page as pages  # noqa: PLC0415 - takes long to load, and few runs want it
+    from perf_gate.reporting import page as pages  # noqa: PLC0415 - slow to import and rarely needed
 
     for target, save in ((page, pages.save), (folder, plot_folder.save)):
         if target is not None:
@@ -94,12 +93,12 @@ def publish(data: ReportData, page: Path | None, folder: Path | None) -> None:
 
 
 def opened(file: str | Path) -> Record | Run:
-    """A record, or the samples of a run. Raises RecordError for what is neither, or damaged."""
+    """Return a record or the samples of a run. Raises RecordError if the file is neither, or damaged."""
     return load_run(file) if is_samples(read(Path(file))) else load(file)
 
 
 def compiled(files: Sequence[Record | Run], *, alpha: float | None = None) -> ReportData:
-    """Judge the last of `files` against the base that was measured beside it, else the record before it of the same
+    """Judge the last of `files` against the base of the same run, else the record before it of the same
     profile.
 
     A record is judged by one look; samples of a run by what that run was judged by, so that the verdict is that of the

@@ -45,7 +45,7 @@ class ReportData:
     """A judged run, or one that was only measured.
 
     reference: what it was compared with; None: nothing was compared. rows: as judged. status: exit status of the run.
-    faults: what went wrong beside the rows (a record that cannot be read, a failed test), each a sentence.
+    faults: what else went wrong (a record that cannot be read, a failed test), one sentence each.
     notes: what a reader must know first. history: the records of the profile, oldest first. alpha: promised chance
     of a false alarm. paired: `reference` is a base that was measured in turns with the run, and no record.
     """
@@ -62,7 +62,7 @@ class ReportData:
 
     @property
     def outcome(self) -> Outcome:
-        """The verdict on the whole; never better than the exit status."""
+        """The outcome of the run; never better than the exit status."""
         if self.status == Exit.REGRESSED:
             return Outcome.REGRESSED if exit_status(self.rows) is Exit.REGRESSED else Outcome.FAILED
         if self.status != Exit.PASS or self.faults:
@@ -78,17 +78,17 @@ class ReportData:
 
     @property
     def unjudged(self) -> list[Row]:
-        """Rows that could not be compared here and need not be."""
+        """Rows that could not be compared, and do not have to be."""
         return [row for row in self.rows if row.optional]
 
     @property
     def notable(self) -> list[Row]:
-        """What is not in order or better than before, the most urgent first."""
+        """Rows that did not simply pass, the most urgent first."""
         return ordered(row for row in self.rows if red(row) or row.verdict is Verdict.IMPROVED)
 
     @property
     def sampled(self) -> list[Row]:
-        """Timed rows with an interval; those against an older record only where they did not pass."""
+        """Timed rows with an interval. Of those compared with an older record, only the ones that did not pass."""
         return [
             row
             for row in self.rows
@@ -103,30 +103,30 @@ class ReportData:
         return [row for row in self.rows if isinstance(row.metric, Exact) and row.change is not None]
 
     @property
-    def sentence(self) -> str:
-        """The verdict on the whole in words."""
+    def summary(self) -> str:
+        """The outcome in a sentence."""
         judged = [row for row in self.rows if not row.optional]
         against = "" if self.reference is None else f" in {self.reference.name}"
         worse = sum(row.verdict is Verdict.REGRESSED for row in judged)
         better = sum(row.verdict is Verdict.IMPROVED for row in judged)
         if self.outcome is Outcome.REGRESSED:
-            return f"{_metrics(worse, 'is', 'are')} worse than{against} by more than is allowed."
+            return f"{_metrics(worse, 'is', 'are')} worse than{against} by more than the threshold."
         if self.outcome is Outcome.PASS:
             anew = "" if self.paired else ": record anew"
             gain = f" {_metrics(better, 'is', 'are')} better{anew}." if better else ""
             return f"{_metrics(len(judged), 'was', 'were')} judged; none is worse than{against}.{gain}"
         if self.outcome is Outcome.NOT_COMPARED:
-            return "This is what was measured. It was not compared with anything, so it says nothing about a change."
+            return "The run was not compared with anything."
         if self.faults:
             return self.faults[0]
         open_rows = sum(red(row) for row in self.rows)
         if not open_rows:
-            return f"The run ended with exit status {self.status}, without a verdict."
-        return f"{_metrics(open_rows, 'is', 'are')} without a verdict, so the whole has none either."
+            return f"The run ended with exit status {self.status} and without a verdict."
+        return f"{_metrics(open_rows, 'has', 'have')} no verdict, so the run has none either."
 
     @property
     def run_report(self) -> RunReport:
-        """The same for a summary."""
+        """The same as a RunReport."""
         unjudged = self.outcome is Outcome.CANNOT_JUDGE and bool(self.faults)
         return RunReport(
             self.rows,
@@ -143,12 +143,12 @@ def _metrics(number: int, one: str, many: str) -> str:
 
 
 def short(scenario: str) -> str:
-    """The scenario's id where the name has one, e.g. "llama-4m-prefix50" of "a.py::test_ttft[llama-4m-prefix50]"."""
+    """Return the id in a scenario's name, or the name if it has none, e.g. "llama-4m-prefix50" of "a.py::test_ttft[llama-4m-prefix50]"."""
     name = scenario.rsplit("::", 1)[-1]
     inner = name[name.find("[") + 1 : -1]
     return inner if name.endswith("]") and "[" in name and inner else name
 
 
 def metric_names(measurements: tuple[Measurement, ...], kind: type[Metric]) -> list[str]:
-    """Names of all metrics of a kind, in order of first appearance."""
+    """Return the names of all metrics of a kind, in order of first appearance."""
     return list(dict.fromkeys(m.name for each in measurements for m in each.metrics if isinstance(m, kind)))

@@ -1,4 +1,4 @@
-"""What did not simply pass, put together where it is the same thing in many scenarios."""
+"""Results that did not pass, grouped by metric and verdict."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from perf_gate.verdict import Row, Verdict
 
 
 def _advice(verdict: Verdict, *, paired: bool) -> str | None:
-    """What many rows with this verdict mean; None: each says it for itself."""
+    """Return what to do about many rows with this verdict; None: each row has its own text."""
     slack = "Better than the base." if paired else f"Better than recorded: {RECORD_ANEW}, {SLACK}."
     return {
-        Verdict.REGRESSED: f"Each is clear of what is allowed. {find(paired=paired)}",
+        Verdict.REGRESSED: f"The whole interval of each is above its threshold. {find(paired=paired)}",
         Verdict.IMPROVED: slack,
         Verdict.INCONCLUSIVE: "Not shown to be worse, but a change that matters cannot be ruled out yet.",
     }.get(verdict)
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def metric(self) -> str:
-        """The name of the metric, or what it is about where it is no single one."""
+        """The name of the metric, or "whole scenario"."""
         metric = self.rows[0].metric
         return "whole scenario" if metric is None else metric.name
 
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def advice(self) -> str:
-        """What it means and what to do, said once."""
+        """What it means and what to do, for all rows together."""
         first = self.rows[0]
         advice = _advice(first.verdict, paired=self.paired)
         if len(self.reasons) == 1 or advice is None:
@@ -59,16 +59,16 @@ class Result:
 
     @property
     def reasons(self) -> list[str]:
-        """Every different sentence about a row."""
+        """The different texts of the rows."""
         return list(dict.fromkeys(row.why for row in self.rows))
 
 
 def results(rows: Iterable[Row], *, paired: bool = False) -> list[Result]:
-    """Group rows that are said in one breath, in order of first appearance."""
+    """Group rows of the same metric and verdict, in order of first appearance."""
     grouped: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         name = "" if row.metric is None else row.metric.name
-        # What could not be compared has no figures to tell it apart by; its sentence does.
+        # Rows without numbers are grouped by their reason.
         why = row.why if row.change is None else ""
         grouped.setdefault((row.verdict.value, name, row.against, why), []).append(row)
     return [Result(tuple(each), paired) for each in grouped.values()]

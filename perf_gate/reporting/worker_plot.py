@@ -46,7 +46,7 @@ class WorkerPlot(Plot):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The result in one line."""
         if self.reference is None:
             said = [f"{m.name} {quantity(_typical(self._values(m)[1]), m.unit or 'ratio')}" for m in self.metrics]
             return f"{short(self.now.scenario)}, each worker: {', '.join(said)}"
@@ -61,7 +61,7 @@ class WorkerPlot(Plot):
             return "One dot per worker process; the tall line is their mean."
         return (
             f"One dot per worker process: {self.against} above, this run below; tall lines are the means. The shaded "
-            "band is what is allowed around the mean of the baseline."
+            "band is the threshold around the mean of the baseline."
         )
 
     @property

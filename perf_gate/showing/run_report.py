@@ -28,8 +28,8 @@ class RunReport:
     """The outcome of one run.
 
     against: what it was compared with, as text; "" if nothing was compared. status: exit status of the run. fault: why
-    nothing could be judged, or None. failed: tests that failed for another reason than a verdict. facts: lines about how
-    it was measured. values: lines with the values, if nothing was compared. places: by scenario.
+    nothing could be judged, or None. failed: tests that failed for another reason than a verdict. facts: lines about
+    the measurement. values: lines with the values, if nothing was compared. places: by scenario.
     """
 
     rows: Sequence[Row]

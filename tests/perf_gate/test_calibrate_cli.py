@@ -109,7 +109,7 @@ def test_real_runs_are_judged_and_join_the_pool(record, capsys):
     assert cells(said, "nothing changed", real)[1:] == ["0.00 % [0.00, 84.2]", "0.00 % [0.00, 84.2]", "2"]
     assert cells(said, "--inject: warm 20 % slower in all scenarios", real)[1].startswith("100.00 %")
     assert cells(said, "another process kept one core busy", real)[2:] == ["100.00 % [2.5, 100.00]", "1"]
-    assert cells(said, "multiplied afterwards: 10 % slower in one scenario", real)[1].startswith("100.00 %")
+    assert cells(said, "seconds multiplied afterwards: 10 % slower in one scenario", real)[1].startswith("100.00 %")
     assert (
         "- another process kept one core busy: run 1: perf_tests/test_ttft.py::test_ttft[p50]: reuse efficiency" in said
     )
@@ -139,7 +139,7 @@ def test_the_loop_makes_the_runs(record, capsys):
     said = capsys.readouterr()
     assert "- distinct worker processes: 56, from 3 files" in said.out
     assert f"--folder kept -- {sys.executable} command.py`" in said.out
-    assert "run 2 of 2 begins" in said.err
+    assert "run 2 of 2 starts" in said.err
     assert main([*command[:-3], "--inject", "warm=1.5", *command[-3:]]) == 0
     assert "--inject: warm 50 % slower in all scenarios" in capsys.readouterr().out
     assert sorted(path.name for path in Path("kept").glob("*.json")) == [
@@ -158,7 +158,10 @@ def test_what_is_allowed_can_be_tried_on_the_same_samples(record, capsys):
 
     wide = ("--threshold", "reuse efficiency=0.02", "--threshold", "speedup = 0.05")
     assert caught(*wide) < caught() - 20
-    for text, words in (("reuse=0.02", "'reuse'; there are reuse efficiency, speedup"), ("speedup=0.9", "resolution")):
+    for text, words in (
+        ("reuse=0.02", "'reuse': give one of reuse efficiency, speedup"),
+        ("speedup=0.9", "resolution"),
+    ):
         assert main(["calibrate", record, "--threshold", text]) == Exit.CANNOT_JUDGE
         assert words in capsys.readouterr().err
 
@@ -204,7 +207,7 @@ def test_runs_of_another_kind_are_refused(record, capsys):
     assert main(["calibrate", record, "--against", pair]) == Exit.CANNOT_JUDGE
     assert "pair.json has a base" in capsys.readouterr().err
     assert main(["calibrate", "--paired", "--against", pair]) == Exit.CANNOT_JUDGE
-    assert "8 pairs are too few to draw different runs of 6 from: at least 12" in capsys.readouterr().err
+    assert "8 pairs are too few to draw different runs of 6 pairs from them" in capsys.readouterr().err
     for base, words in (
         ({"commit": "f" * 40}, "commits 0123456789ab and ffffffffffff"),
         ({"commit": ""}, "a directory"),
@@ -220,10 +223,10 @@ def test_runs_of_another_kind_are_refused(record, capsys):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ([], "either the record"),
-        (["0001_base.json", "--paired"], "either the record"),
-        (["--paired"], "draws from real runs"),
-        (["--paired", "--machine=x", "--against", "a.json"], "--machine chooses among"),
+        ([], "give either a record"),
+        (["0001_base.json", "--paired"], "give either a record"),
+        (["--paired"], "needs real runs"),
+        (["--paired", "--machine=x", "--against", "a.json"], "--machine selects"),
         (["--paired", "--real=2", "--inject=warm=1.1@each", "--", "pytest"], "@each takes the scenarios of a record"),
     ],
 )
@@ -239,10 +242,10 @@ def test_a_record_or_pairs(record, capsys, call, words):
         (["--", "pytest"], "both --real N and -- COMMAND"),
         (["--inject", "warm=1.05"], "add --real N"),
         (["--neighbour", "100"], "add --real N"),
-        (["--real", "2", "--inject", "cold=1.05", "--", "pytest"], "name the same arm"),
+        (["--real", "2", "--inject", "cold=1.05", "--", "pytest"], "give the same arm"),
         (["--markdown", "."], "--markdown=. cannot be written: . is a folder"),
         (["--plot", "0001_base.json/a.svg"], "0001_base.json is not a folder"),
-        (["--real", "2", "--folder", "0001_base.json", "--", "pytest"], "cannot hold the runs"),
+        (["--real", "2", "--folder", "0001_base.json", "--", "pytest"], "cannot be used for the runs"),
     ],
 )
 def test_a_contradiction_is_a_wrong_call(record, capsys, options, words):

@@ -41,8 +41,8 @@ def test_a_worker_that_missed_a_scenario_is_left_out():
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda found: found[:1], "lacks"),
-        (lambda found: [found[0], replace(found[1], fingerprint="other")], "something else"),
+        (lambda found: found[:1], "it has no "),
+        (lambda found: [found[0], replace(found[1], fingerprint="other")], "another definition"),
         (lambda found: [found[0], replace(found[1], machine=ELSEWHERE)], "measured on"),
         (lambda found: [found[0], replace(found[1], invalid="broken")], "broken"),
     ],

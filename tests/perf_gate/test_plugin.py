@@ -375,7 +375,7 @@ def test_a_renamed_id_is_red(recorded: Suite) -> None:
     ("wrong", "words"),
     [
         ("lambda config: [Synthetic(1), Synthetic(1)]", "scenario id 'size1' occurs twice"),
-        ("lambda config: []", "has no scenario"),
+        ("lambda config: []", "returns no scenario"),
         ("[Synthetic(1)]", "takes one callable"),
         ("lambda config: ['a']", "'a' is not a perf_gate.Scenario"),
     ],

@@ -55,7 +55,7 @@ def test_every_run_gets_a_file_and_a_seed_of_its_own(loop: RealRuns) -> None:
     assert [file.name for file in files] == ["run-001.json", "run-002.json", "run-003.json"]
     seeds = {load_run(file).section.measurements[0].seconds["warm"][0] for file in files}
     assert len(seeds) == len(calls()) == 3
-    assert said[0].startswith("run 1 of 3 begins: ")
+    assert said[0].startswith("run 1 of 3 starts: ")
     assert "min left" in said[1]
 
 
@@ -66,7 +66,7 @@ def test_finished_runs_are_kept_and_broken_ones_made_again(loop: RealRuns) -> No
     said: list[str] = []
     assert loop.run(said.append) == files
     assert len(calls()) == 4
-    assert "is there already" in said[0]
+    assert "exists" in said[0]
     assert files[0].read_bytes() == before[0]
     assert load_run(files[1]).section.measurements == load_run(files[1]).section.measurements
     assert len(replace(loop, count=5).run(print)) == 5
@@ -93,14 +93,16 @@ def test_samples_of_another_slowdown_are_not_taken_for_these(loop: RealRuns) -> 
 def test_a_run_without_samples_ends_the_loop_with_what_it_said(loop: RealRuns) -> None:
     loop.run(print)
     Path("fails").touch()
-    with pytest.raises(CalibrationError, match=r"(?s)run 4 left no samples.*finished runs are kept.*no such suite"):
+    with pytest.raises(
+        CalibrationError, match=r"(?s)run 4 of .*wrote no samples.*finished runs are kept.*no such suite"
+    ):
         replace(loop, count=6).run(print)
     assert len(calls()) == 4
 
 
 def test_a_run_of_the_wrong_kind_ends_the_loop_at_once(loop: RealRuns) -> None:
     """A forgotten --gate-against is found after one run, not after twenty."""
-    with pytest.raises(CalibrationError, match="run 1 left no samples with a base beside them"):
+    with pytest.raises(CalibrationError, match=r"run 1 of .* wrote no samples with a base"):
         replace(loop, paired=True).run(print)
     assert len(calls()) == 1
 
@@ -156,7 +158,7 @@ def test_a_neighbour_burns_until_the_command_is_over_at_most(loop: RealRuns, mon
 
 
 def test_a_run_that_is_over_before_its_neighbour_does_not_count(loop: RealRuns) -> None:
-    with pytest.raises(CalibrationError, match="was over before its neighbour"):
+    with pytest.raises(CalibrationError, match="ended before three quarters"):
         replace(loop, count=1, neighbour=600.0).run(print)
     assert not list(Path("kept").glob("*.json"))
 

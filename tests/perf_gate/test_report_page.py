@@ -226,7 +226,7 @@ def test_the_page_is_never_greener_than_the_exit_status(status, rows, faults, co
     found = replace(report_datas.ALL[rows](), status=status, faults=faults)
     found = found if compared else replace(found, reference=None)
     assert found.outcome is outcome
-    assert found.sentence
+    assert found.summary
 
 
 def test_counts_add_up_to_all_rows():

@@ -247,8 +247,8 @@ def test_what_a_base_was_measured_for_asks_for_no_record():
             assert "--gate-record" in recorded.advice
             assert "record" not in paired.advice
     better = replace(report_datas.green(), rows=(row(verdict=Verdict.IMPROVED),))
-    assert better.sentence.endswith("1 metric is better: record anew.")
-    assert replace(better, paired=True).sentence.endswith("1 metric is better.")
+    assert better.summary.endswith("1 metric is better: record anew.")
+    assert replace(better, paired=True).summary.endswith("1 metric is better.")
 
 
 def test_nothing_that_keeps_a_run_from_passing_is_left_out():

@@ -222,7 +222,7 @@ def test_an_arm_that_no_metric_suffers_from_is_named():
 def test_progress_is_told():
     told = []
     pool = pool_of(metrics=(EFFICIENCY,))
-    held(pool, Split(24, (8,)), [Condition()], runs=1500, tell=lambda done, wanted: told.append((done, wanted)))
+    held(pool, Split(24, (8,)), [Condition()], runs=1500, progress=lambda done, wanted: told.append((done, wanted)))
     assert told == [(1000, 1500), (1500, 1500)]
 
 

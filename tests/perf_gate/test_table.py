@@ -139,7 +139,7 @@ def test_the_failure_of_one_scenario_says_all_that_matters():
         "  It went up.\n"
         "reuse efficiency: regressed\n"
         "  baseline 95.38 %, now 90.44 %, change for the worse +5.47 % [+2.83, +8.18]\n"
-        "  allowed 1.00 %, caught from 3.59 %\n"
+        "  threshold 1.00 %, minimum detectable change 3.59 %\n"
         "  5.5% worse. Find the change."
     )
     assert failure_text([GONE]) == f"{name('old')}: missing\n  recorded, but not measured: run it."
