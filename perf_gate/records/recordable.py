@@ -39,13 +39,22 @@ def require_recordable(
     """
     reasons = [
         *(f"{name} failed" for name in failed),
-        *(f"{name} was left out (deselected, skipped or expected to fail)" for name in left_out),
         *(f"{name} was not measured" for name in unmeasured),
     ]
     if not measurements:
         reasons.append("no scenario was measured")
     for each in measurements:
         reasons += _faults(each, sampled=sampled, workers=workers)
+    reasons += known_reasons(provenance, left_out=left_out, sampled=sampled, previous=previous)
+    if reasons:
+        raise NotRecordableError(reasons)
+
+
+def known_reasons(
+    provenance: Provenance, *, left_out: Iterable[str] = (), sampled: bool = True, previous: Record | None = None
+) -> list[str]:
+    """Return why a run may not become a record, as far as that is known before it starts. See `require_recordable`."""
+    reasons = [f"{name} was left out (deselected, skipped or expected to fail)" for name in left_out]
     if not sampled and previous is not None and _timed(previous):
         reasons.append(
             f"this run has exact metrics only, but {previous.name} has timed ones, which would never be judged again: "
@@ -55,8 +64,7 @@ def require_recordable(
         reasons.append("there is no git commit that it could come from: commit first")
     elif provenance.dirty:
         reasons.append("the working tree has uncommitted changes: commit or remove them first")
-    if reasons:
-        raise NotRecordableError(reasons)
+    return reasons
 
 
 def _faults(measurement: Measurement, *, sampled: bool, workers: int) -> list[str]:

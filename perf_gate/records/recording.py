@@ -11,7 +11,7 @@ from perf_gate.measurement import Measurement
 from perf_gate.records.profile import profile_of
 from perf_gate.records.provenance import Provenance
 from perf_gate.records.record import Record, files, load, next_path, save
-from perf_gate.records.recordable import require_recordable
+from perf_gate.records.recordable import NotRecordableError, known_reasons, require_recordable
 from perf_gate.records.section import Section
 from perf_gate.session.selection import Scope
 
@@ -34,8 +34,7 @@ def record(
     If the newest record has this name and the same scenarios, but no section of this machine class, the section is
     added to it. Raises NotRecordableError or RecordError and writes nothing then.
     """
-    profile = profile_of(provenance)
-    previous = _previous(folder, profile)
+    previous = _previous(folder, profile := profile_of(provenance))
     if previous is not None:
         known = {each.scenario for each in previous.latest.measurements}
         beyond = {scenario for scenario in known if not scope.holds(scenario)}
@@ -58,6 +57,14 @@ def record(
     path = next_path(folder, name)
     save(Record(name, profile, {section.machine: section}), path)
     return path
+
+
+def require_possible(folder: Path, provenance: Provenance, *, left_out: Iterable[str], sampled: bool) -> None:
+    """Raise NotRecordableError or RecordError, as `record` would, for what is known before the run starts."""
+    previous = _previous(folder, profile_of(provenance))
+    reasons = known_reasons(provenance, left_out=left_out, sampled=sampled, previous=previous)
+    if reasons:
+        raise NotRecordableError(reasons)
 
 
 def _previous(folder: Path, profile: str) -> Record | None:

@@ -66,8 +66,8 @@ class ForestPlot(Plot):
         equal = f" {self.equal} counted metrics are equal to the baseline's and not drawn." if self.equal else ""
         return (
             "Change of each metric for the worse, in % of the baseline. The mark is the estimate, the line its "
-            "interval, which is valid for all rows at once, and the shaded band the threshold. Regressed (diamond): the "
-            f"whole line is to the right of the band. A counted metric has no interval.{equal}"
+            "interval, which is valid for all rows at once, and the shaded band the threshold. Regressed (diamond): "
+            f"the whole line is to the right of the band. A counted metric has no interval.{equal}"
         )
 
     @property

@@ -143,7 +143,7 @@ def _metrics(number: int, one: str, many: str) -> str:
 
 
 def short(scenario: str) -> str:
-    """Return the id in a scenario's name, or the name if it has none, e.g. "llama-4m-prefix50" of "a.py::test_ttft[llama-4m-prefix50]"."""
+    """Return the id in a scenario's name, e.g. "size1" of "a.py::test_ttft[size1]", or the name if it has none."""
     name = scenario.rsplit("::", 1)[-1]
     inner = name[name.find("[") + 1 : -1]
     return inner if name.endswith("]") and "[" in name and inner else name

@@ -19,7 +19,7 @@ from perf_gate.measuring.worker_pool import Side
 from perf_gate.metric import Exact
 from perf_gate.records.provenance import provenance
 from perf_gate.records.recordable import NotRecordableError
-from perf_gate.records.recording import record
+from perf_gate.records.recording import record, require_possible
 from perf_gate.records.section import RecordError
 from perf_gate.reporting.library import ReportError, require
 from perf_gate.scenario import Scenario
@@ -90,26 +90,30 @@ class GatePlugin:
     # ---------------------------------------------------------------- measuring
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Collect the scenarios to measure, before the first test."""
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Collect the scenarios to measure. If it is known by now that nothing can be judged, run no test at all."""
         option = session.config.option
         broken = session.testsfailed and not option.continue_on_collection_errors
         if broken or not self.active:
-            return
+            return None
+        chosen = self._select(session)
+        if self._state.fault is not None:
+            return True if self.settings.asks else None
+        if not option.setuponly:
+            self._waiting = list(chosen.values())
+        return None
+
+    def _select(self, session: pytest.Session) -> dict[str, Task]:
+        """Return the selected scenarios by test, and note what is wrong before any test."""
         chosen = self._collector.chosen(session.items)
         self._selected = [task.name for task in chosen.values()]
         self._prepare()
         for item in session.items:
             if item.nodeid in chosen and item.get_closest_marker("xfail") and self.settings.asks:
                 self._state.fail(f"{item.nodeid} is marked xfail, which would hide its verdict: take the mark off")
-        if not chosen:
-            if self.settings.asks:
-                self._state.fail(
-                    "no scenario was selected: give the path of the suites, and drop -k, -m and --deselect"
-                )
-            return
-        if self._state.fault is None and not option.setuponly:
-            self._waiting = list(chosen.values())
+        if not chosen and self.settings.asks:
+            self._state.fail("no scenario was selected: give the path of the suites, and drop -k, -m and --deselect")
+        return chosen
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -148,6 +152,18 @@ class GatePlugin:
             command=["pytest", *map(str, self._config.invocation_params.args)],
             besides=besides,
         )
+        if settings.record is not None:
+            try:
+                require_possible(
+                    settings.baselines,
+                    self._state.provenance,
+                    left_out=self._collector.left_out,
+                    sampled=not settings.exact,
+                )
+            except NotRecordableError as error:
+                self._state.fail("; ".join(error.reasons))
+            except RecordError as error:
+                self._state.fail(str(error))
         if settings.reference is None:
             return
         from perf_gate.session.record_comparison import RecordComparison  # noqa: PLC0415 - it imports scipy, which takes long
@@ -234,7 +250,8 @@ class GatePlugin:
                 f"{item.nodeid}: gate.judge takes the argument 'scenario' of a test with @pytest.mark.{MARKER}"
             )
         if self._state.fault is not None or task.name not in self._state.measured:
-            self._fail(item, f"{task.name}: cannot be judged: {self._state.fault or 'it was not measured'}")
+            why = "it was not measured" if self._state.fault is None else "see 'perf gate' below"
+            self._fail(item, f"{task.name}: cannot be judged: {why}")
         self._judged.add(task.name)
         measurement = self._state.measured[task.name]
         if measurement.invalid is not None:
@@ -323,9 +340,7 @@ class GatePlugin:
                 workers=min(self.settings.plan.looks),
             )
         except (NotRecordableError, RecordError) as error:
-            self._state.not_recorded = (
-                str(error) if self._state.fault is None else f"nothing was recorded: {self._state.fault}"
-            )
+            self._state.not_recorded = str(error) if self._state.fault is None else "nothing was recorded"
         else:
             self._state.recorded.append(path.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,8 +168,51 @@ def test_another_number_can_be_asked_for(recorded: Suite) -> None:
     says(result, "has no record '0007'")
 
 
+FULL = "def pytest_perf_gate_options(config): return {'profile': 'full'}\n"
+
+
+def damage(suite: Suite) -> None:
+    (suite.path / "baselines/0001_first.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "option", "words"),
+    [
+        (lambda suite: None, "--benchmark-compare=9999", "has no record '9999'"),
+        (damage, "--benchmark-compare", "0001_first.json"),
+        (damage, "--gate-record=second", "0001_first.json"),
+        (lambda suite: shutil.rmtree(suite.path / "baselines"), "--benchmark-compare", "there is no such folder"),
+        (
+            lambda suite: suite.write("conftest.py", CONFTEST + FULL),
+            "--benchmark-compare",
+            "no record of profile 'full'",
+        ),
+        (lambda suite: suite.write("perf_tests/test_memory.py", MEMORY + "\n"), "--gate-record=second", "uncommitted"),
+        (lambda suite: None, "-kcorrectness", "no scenario was selected"),
+    ],
+)
+def test_what_is_known_before_the_first_test_ends_the_run_and_is_told_once(
+    recorded: Suite, prepare: Callable[[Suite], object], option: str, words: str
+) -> None:
+    prepare(recorded)
+    recorded.discard()
+    result = recorded.run("perf_tests", *(["--benchmark-compare"] if option.startswith("-k") else []), option)
+    assert result.ret == CANNOT_JUDGE
+    assert "passed" not in result.parseoutcomes()
+    assert "failed" not in result.parseoutcomes()
+    assert not recorded.measured()
+    assert result.stdout.str().count(words) == 1
+
+
+def test_a_failure_that_all_scenarios_share_is_told_once(recorded: Suite) -> None:
+    recorded.write("perf_tests/test_a_right.py", "def test_right(): assert False\n")
+    result = recorded.compare()
+    assert result.parseoutcomes()["failed"] == 4
+    assert result.stdout.str().count("nothing was measured: perf_tests/test_a_right.py::test_right failed first") == 1
+
+
 def test_the_profile_chooses_the_record(recorded: Suite) -> None:
-    recorded.write("conftest.py", CONFTEST + "def pytest_perf_gate_options(config): return {'profile': 'full'}\n")
+    recorded.write("conftest.py", CONFTEST + FULL)
     result = recorded.compare("--gate-exact")
     assert result.ret == CANNOT_JUDGE
     says(result, "no record of profile 'full'", "--gate-record")

@@ -240,7 +240,7 @@ def test_the_title_of_the_forest_counts_what_its_table_shows():
     forest_plot = plots(found).forest_plot
     assert forest_plot is not None
     shown = [row[-1] for row in forest_plot.data_table.rows]
-    assert forest_plot.title.startswith(f"{shown.count('regressed')} of {len(shown)} ")
+    assert f": {shown.count('regressed')} of {len(shown)} changes" in forest_plot.title
 
 
 def test_a_reference_that_asks_for_something_else_is_not_drawn():

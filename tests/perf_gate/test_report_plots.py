@@ -192,7 +192,7 @@ def test_a_summary_beside_plots_is_the_one_of_a_job(tmp_path, monkeypatch):
 def test_a_regression_is_counted_in_the_title_and_lies_inside():
     rows = (row(), row("p200", Verdict.REGRESSED, change=0.4, low=0.3, high=0.5))
     forest_plot = ForestPlot(rows, "0001_quick")
-    assert forest_plot.title.startswith("1 of 2 changes")
+    assert forest_plot.title == "Compared with 0001_quick: 1 of 2 changes exceed the threshold"
     assert forest_plot.reach >= 0.4
     assert "undecided" in ForestPlot((row(verdict=Verdict.INCONCLUSIVE),), "r").title
 
