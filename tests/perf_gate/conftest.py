@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from perf_gate.reporting.page import render
-from tests.perf_gate import report_datas
+from tests.perf_gate import report_data_samples
 from tests.perf_gate.checkout import ROOT
 from tests.perf_gate.suite import Suite
 from tests.perf_gate.versioned import Project
@@ -70,7 +70,7 @@ def recorded(suite: Suite, first_record: list[Path]) -> Suite:
 @pytest.fixture(scope="session")
 def pages() -> dict[str, str]:
     """The page of each report."""
-    return {name: render(make()) for name, make in report_datas.ALL.items()}
+    return {name: render(make()) for name, make in report_data_samples.ALL.items()}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perf_gate.reporting.page import render
-from tests.perf_gate import report_datas
+from tests.perf_gate import report_data_samples
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZES = {"desk": (1280, 800), "phone": (390, 844)}
@@ -65,7 +65,7 @@ def tab(window):
     return window
 
 
-@pytest.mark.parametrize("name", list(report_datas.ALL))
+@pytest.mark.parametrize("name", list(report_data_samples.ALL))
 def test_the_page_is_quiet_and_its_verdict_is_seen_at_once(tab, files, name):
     url = files[name].as_uri()
     tab.goto(url)
@@ -118,7 +118,7 @@ def test_a_screen_reader_meets_no_obstacle(tab):
 
     # The page forbids every script, axe-core's too.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    text = render(report_datas.data(slower=1.2, copied=4096, short=("p50",)))
+    text = render(report_data_samples.data(slower=1.2, copied=4096, short=("p50",)))
     assert policy in text
     tab.set_content(text.replace(policy, ""))
     tab.evaluate("() => document.querySelectorAll('details').forEach(each => { each.open = true; })")

@@ -12,8 +12,8 @@ from perf_gate.reporting.page import difference, plots, render
 from perf_gate.reporting.report_data import Outcome, ReportData, ReportSide
 from perf_gate.session.output import is_page
 from perf_gate.verdict import Row, Verdict
-from tests.perf_gate import report_datas, samples
-from tests.perf_gate.report_datas import HOSTILE
+from tests.perf_gate import report_data_samples, samples
+from tests.perf_gate.report_data_samples import HOSTILE
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 # What HTML lets a page fetch or run.
@@ -56,7 +56,7 @@ class Page(HTMLParser):
         return " ".join(" ".join(" ".join(each).split()) for tag, each in self.words.items() if tag != "style")
 
 
-@pytest.fixture(scope="module", params=list(report_datas.ALL))
+@pytest.fixture(scope="module", params=list(report_data_samples.ALL))
 def parsed(request, pages):
     return Page(pages[request.param])
 
@@ -106,7 +106,7 @@ def test_every_drawing_is_named_and_described_and_every_table_has_its_caption_an
 
 
 def test_every_plot_has_its_data_as_a_table(pages):
-    for name, make in report_datas.ALL.items():
+    for name, make in report_data_samples.ALL.items():
         if name == "hostile":
             continue
         text = " ".join(Page(pages[name]).text.split())
@@ -151,7 +151,7 @@ def test_both_schemes_have_every_colour(pages):
 
 
 def test_the_same_dossier_gives_the_same_page(pages):
-    assert render(report_datas.red()) == pages["red"]
+    assert render(report_data_samples.red()) == pages["red"]
 
 
 def test_the_difference_of_a_count_is_a_number_with_its_unit(pages):
@@ -163,14 +163,14 @@ def test_the_difference_of_a_count_is_a_number_with_its_unit(pages):
 
 
 def test_what_was_not_judged_is_shown_with_its_reason():
-    body = Page(render(report_datas.data(machine=samples.ELSEWHERE)))
+    body = Page(render(report_data_samples.data(machine=samples.ELSEWHERE)))
     assert "What was not judged" in body.text
     assert f"recorded on {samples.MACHINE}, this is {samples.ELSEWHERE}" in body.text
     assert "4 metrics:" in body.text
 
 
 def test_a_counted_run_has_no_empty_plots():
-    found = report_datas.data(sampled=False)
+    found = report_data_samples.data(sampled=False)
     assert [type(plot).__name__ for _, plot in plots(found).all()] == []
     body = Page(render(found))
     assert body.named("svg") == []
@@ -179,7 +179,7 @@ def test_a_counted_run_has_no_empty_plots():
 
 
 def test_a_run_that_was_held_against_nothing_says_so():
-    alone = replace(report_datas.green(), reference=None, rows=(), history=())
+    alone = replace(report_data_samples.green(), reference=None, rows=(), history=())
     body = Page(render(alone))
     assert "Not compared" in body.text
     assert "not compared with anything" in body.text
@@ -188,7 +188,7 @@ def test_a_run_that_was_held_against_nothing_says_so():
 
 
 def test_captions_fit_a_base_as_well_as_a_record():
-    text = render(replace(report_datas.red(), history=(), paired=True))
+    text = render(replace(report_data_samples.red(), history=(), paired=True))
     for word in ("Recorded", "recorded mean", "the record's", "the record’s", "than recorded"):
         assert word not in text
 
@@ -201,7 +201,7 @@ def test_a_run_in_which_nothing_was_measured_is_a_page_too():
 
 
 def test_an_invalid_scenario_is_told_and_not_drawn():
-    found = report_datas.data(invalid="warm reused 0 of 200 tokens")
+    found = report_data_samples.data(invalid="warm reused 0 of 200 tokens")
     text = Page(render(found)).text
     assert "warm reused 0 of 200 tokens" in text
     assert len(plots(found).visits) == 1
@@ -223,20 +223,20 @@ def test_an_invalid_scenario_is_told_and_not_drawn():
     ],
 )
 def test_the_page_is_never_greener_than_the_exit_status(status, rows, faults, compared, outcome):
-    found = replace(report_datas.ALL[rows](), status=status, faults=faults)
+    found = replace(report_data_samples.ALL[rows](), status=status, faults=faults)
     found = found if compared else replace(found, reference=None)
     assert found.outcome is outcome
     assert found.summary
 
 
 def test_counts_add_up_to_all_rows():
-    for make in report_datas.ALL.values():
+    for make in report_data_samples.ALL.values():
         found = make()
         assert sum(number for _, number in found.counts) == len(found.rows)
 
 
 def test_the_title_of_the_forest_counts_what_its_table_shows():
-    found = report_datas.red()
+    found = report_data_samples.red()
     forest_plot = plots(found).forest_plot
     assert forest_plot is not None
     shown = [row[-1] for row in forest_plot.data_table.rows]
@@ -244,7 +244,7 @@ def test_the_title_of_the_forest_counts_what_its_table_shows():
 
 
 def test_a_reference_that_asks_for_something_else_is_not_drawn():
-    found = report_datas.green()
+    found = report_data_samples.green()
     assert found.reference is not None
     other = tuple(replace(each, fingerprint="beef") for each in found.reference.measurements)
     changed = replace(found, reference=replace(found.reference, measurements=other))

@@ -26,8 +26,8 @@ from perf_gate.session.output import PlotFolder
 from perf_gate.showing.markdown import as_markdown, escaped
 from perf_gate.showing.plain import plain, shortened
 from perf_gate.verdict import Row, Verdict
-from tests.perf_gate import report_datas, samples
-from tests.perf_gate.report_datas import HOSTILE
+from tests.perf_gate import report_data_samples, samples
+from tests.perf_gate.report_data_samples import HOSTILE
 from tests.perf_gate.samples import EFFICIENCY, measurement
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -112,7 +112,7 @@ def test_every_colour_can_be_read_on_its_ground(scheme, name):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return dict(plots(report_datas.hostile()).all())
+    return dict(plots(report_data_samples.hostile()).all())
 
 
 def test_every_plot_of_hostile_names_is_valid_svg_and_png_with_its_title(drawn):
@@ -158,7 +158,7 @@ def test_nobodys_settings_change_a_plot(drawn, monkeypatch):
 
 def test_a_summary_names_the_verdict_first_and_every_file(tmp_path):
     folder = tmp_path / "plots"
-    found = report_datas.red()
+    found = report_data_samples.red()
     path = save(found, folder)
     text = path.read_text()
     assert text.startswith("## ❌ perf gate: regressed")
@@ -173,15 +173,15 @@ def test_a_summary_names_the_verdict_first_and_every_file(tmp_path):
 
 def test_a_summary_beside_plots_is_the_one_of_a_job(tmp_path, monkeypatch):
     monkeypatch.setattr(Plot, "files", lambda _plot: {})  # drawing them takes long, and is looked at above
-    for make in report_datas.ALL.values():
+    for make in report_data_samples.ALL.values():
         found = make()
         text = save(found, tmp_path).read_text()
         assert text.startswith(as_markdown(found.run_report))
-    alone = replace(report_datas.green(), reference=None, rows=(), status=0)
+    alone = replace(report_data_samples.green(), reference=None, rows=(), status=0)
     text = as_markdown(alone.run_report)
     assert text.startswith("## ✅ perf gate: nothing was compared")
     assert "bytes copied 0 B" in text
-    failed = as_markdown(replace(report_datas.green(), status=1, faults=("a.py::right failed",)).run_report)
+    failed = as_markdown(replace(report_data_samples.green(), status=1, faults=("a.py::right failed",)).run_report)
     assert failed.startswith("## ❌ perf gate: failed")
     assert "right failed" in failed
 
@@ -222,7 +222,7 @@ def test_pooled_rows_come_first_and_older_records_are_named():
 def test_a_row_against_an_older_record_is_drawn_only_where_it_did_not_pass():
     old = replace(row(), against="0001_a")
     slow = replace(old, verdict=Verdict.REGRESSED)
-    found = replace(report_datas.green(), rows=(row(), old, slow))
+    found = replace(report_data_samples.green(), rows=(row(), old, slow))
     assert found.sampled == [row(), slow]
 
 
@@ -246,13 +246,13 @@ def test_what_a_base_was_measured_for_asks_for_no_record():
             ((recorded,), (paired,)) = results(rows), results(rows, paired=True)
             assert "--gate-record" in recorded.advice
             assert "record" not in paired.advice
-    better = replace(report_datas.green(), rows=(row(verdict=Verdict.IMPROVED),))
+    better = replace(report_data_samples.green(), rows=(row(verdict=Verdict.IMPROVED),))
     assert better.summary.endswith("1 metric is better: record anew.")
     assert replace(better, paired=True).summary.endswith("1 metric is better.")
 
 
 def test_nothing_that_keeps_a_run_from_passing_is_left_out():
-    for make in report_datas.ALL.values():
+    for make in report_data_samples.ALL.values():
         found = make()
         told = [each for finding in results(found.notable) for each in finding.rows]
         assert sorted(map(id, told)) == sorted(map(id, found.notable))
@@ -299,7 +299,7 @@ def test_every_worker_is_a_dot_and_a_row():
 
 
 def test_history_names_every_record_and_its_commit():
-    found = report_datas.green()
+    found = report_data_samples.green()
     names = [point.name for point in history_points(found)]
     assert names == ["0001", "0002", NOW]
     history_plot = plots(found).history_plot[0]
@@ -307,7 +307,7 @@ def test_history_names_every_record_and_its_commit():
 
 
 def test_history_shows_the_change_since_the_oldest_record():
-    slow = report_datas.data(slower=1.2)
+    slow = report_data_samples.data(slower=1.2)
     by_name = {history_plot.metric.name: history_plot for history_plot in plots(slow).history_plot}
     warm = by_name["warm ttft"].pooled
     assert warm[0] == 0
@@ -318,11 +318,11 @@ def test_history_shows_the_change_since_the_oldest_record():
 
 
 def test_a_count_is_drawn_only_where_it_ever_changed():
-    names = {history_plot.metric.name for history_plot in plots(report_datas.green()).history_plot}
+    names = {history_plot.metric.name for history_plot in plots(report_data_samples.green()).history_plot}
     assert "bytes copied" not in names
     (history_plot,) = [
         history_plot
-        for history_plot in plots(report_datas.data(copied=1)).history_plot
+        for history_plot in plots(report_data_samples.data(copied=1)).history_plot
         if history_plot.metric.name == "bytes copied"
     ]
     assert history_plot.title.endswith("changed in 2 of 2 scenarios")
@@ -330,34 +330,34 @@ def test_a_count_is_drawn_only_where_it_ever_changed():
 
 
 def test_history_compares_only_what_asks_for_the_same_and_times_only_of_the_same_machine():
-    first = report_datas.record(1, machine=samples.ELSEWHERE)
-    found = report_datas.data(history=(first, report_datas.record(2)))
+    first = report_data_samples.record(1, machine=samples.ELSEWHERE)
+    found = report_data_samples.data(history=(first, report_data_samples.record(2)))
     counted = series_by_metric(history_points(found), Exact)["bytes copied"][0].values
     timed = series_by_metric(history_points(found), Sampled)["speedup"][0].values
     assert counted == (0, 0, 0)
     assert timed[0] is None
     assert None not in timed[1:]
-    other = report_datas.record(1)
+    other = report_data_samples.record(1)
     changed = tuple(replace(each, fingerprint="beef") for each in other.latest.measurements)
     section = replace(other.latest, measurements=changed)
-    found = report_datas.data(history=(other.holding(section), report_datas.record(2)))
+    found = report_data_samples.data(history=(other.holding(section), report_data_samples.record(2)))
     assert series_by_metric(history_points(found), Exact)["bytes copied"][0].values == (None, 0, 0)
 
 
 def test_a_wider_allowance_does_not_cut_the_history():
-    old = report_datas.record(1)
+    old = report_data_samples.record(1)
     wider = replace(EFFICIENCY, threshold=0.02)
     changed = tuple(
         replace(each, metrics=tuple(wider if m == EFFICIENCY else m for m in each.metrics))
         for each in old.latest.measurements
     )
-    found = report_datas.data(history=(old.holding(replace(old.latest, measurements=changed)), report_datas.record(2)))
+    found = report_data_samples.data(history=(old.holding(replace(old.latest, measurements=changed)), report_data_samples.record(2)))
     assert None not in series_by_metric(history_points(found), Sampled)["reuse efficiency"][0].values
 
 
 def test_many_records_do_not_crowd_the_axis():
-    history = tuple(report_datas.record(number) for number in range(1, 13))
-    history_plot = plots(report_datas.data(history=history)).history_plot[0]
+    history = tuple(report_data_samples.record(number) for number in range(1, 13))
+    history_plot = plots(report_data_samples.data(history=history)).history_plot[0]
     text = history_plot.inline("k")[0]
     shown = [f"00{number:02}" for number in range(1, 13) if f">00{number:02}<" in text]
     assert shown[0] == "0001"
@@ -385,7 +385,7 @@ def test_a_folder_of_a_run_that_was_killed_while_it_drew_is_still_the_gates(tmp_
 
     monkeypatch.setattr(plot_folder, "write", killed)
     with pytest.raises(KeyboardInterrupt):
-        save(report_datas.green(), tmp_path)
+        save(report_data_samples.green(), tmp_path)
     assert [path.suffix for path in written] == [".md", ".svg"]
     place = PlotFolder("--gate-plots", tmp_path)
     place.check()

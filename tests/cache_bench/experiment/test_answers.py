@@ -28,7 +28,7 @@ def reading(part: Part, number: int, arm: str, prefix: int, suffix: int, *, turn
     ttft = CALM[arm] * slower * (PASS + PER_TOKEN * computed)
     latency = ttft + (tokens - 1) * 0.05
     return Reading(
-        model="planted",
+        model="synthetic",
         part=part.value,
         number=number,
         turn=turn,
@@ -47,9 +47,9 @@ def reading(part: Part, number: int, arm: str, prefix: int, suffix: int, *, turn
     )
 
 
-def planted(noise: float = 0.0) -> Results:
+def synthetic(noise: float = 0.0) -> Results:
     random = np.random.default_rng(0)
-    results = Results(Path("nowhere"), "planted")
+    results = Results(Path("nowhere"), "synthetic")
     results.counts = [
         Count(prefix, 10, 100 * prefix, 100 * prefix, 100 * prefix, prefix + 10, 10) for prefix in (50, 100)
     ]
@@ -75,10 +75,10 @@ def planted(noise: float = 0.0) -> Results:
 
 @pytest.fixture(scope="module")
 def found() -> Answers:
-    return answer(planted())
+    return answer(synthetic())
 
 
-def test_ratios_are_those_that_were_planted(found: Answers) -> None:
+def test_ratios_are_those_of_the_synthetic_results(found: Answers) -> None:
     short, long = found.prefixes
     assert (short.prompts, long.prompts) == (20, 20)
     assert short.speedup.value == pytest.approx(0.07 / 0.02)
@@ -92,7 +92,7 @@ def test_ratios_are_those_that_were_planted(found: Answers) -> None:
 
 
 def test_a_slow_moment_moves_no_ratio() -> None:
-    noisy = answer(planted(noise=0.2))
+    noisy = answer(synthetic(noise=0.2))
     assert noisy.prefixes[0].speedup.value == pytest.approx(0.07 / 0.02)
     assert noisy.prefixes[0].cold_s != pytest.approx(0.07, rel=1e-3)
 
@@ -109,14 +109,14 @@ def test_it_breaks_even_where_the_saving_equals_what_storing_costs(found: Answer
 
 def test_a_costly_store_takes_several_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.STORING", 0.12)
-    even = answer(planted()).break_even
+    even = answer(synthetic()).break_even
     assert even.repeats == (3, 2)  # 0.12 s over 0.05 s and 0.1 s that a hit saves
     assert even.share.value == 1
 
 
 def test_a_hit_that_gains_nothing_never_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CALM, "warm", 10.0)
-    assert answer(planted()).break_even.repeats == (None, None)
+    assert answer(synthetic()).break_even.repeats == (None, None)
 
 
 def test_the_gain_grows_with_the_requests_that_share(found: Answers) -> None:
@@ -140,7 +140,7 @@ def test_the_longer_the_answer_the_less_is_saved(found: Answers) -> None:
     ],
 )
 def test_too_few_prompts_for_an_interval_are_refused(part: Part, words: str) -> None:
-    results = planted()
+    results = synthetic()
     longest = max(each.prefix_tokens for each in results.of(part))
     of_longest = {each.number for each in results.of(part) if each.prefix_tokens == longest}
     left_out = sorted(of_longest)[5:]

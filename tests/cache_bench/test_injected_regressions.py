@@ -1,4 +1,4 @@
-"""Regressions planted in the cache, seen by what the suites count. None of them changes an answer."""
+"""Regressions injected into the cache, seen by what the suites count. None of them changes an answer."""
 
 from __future__ import annotations
 
