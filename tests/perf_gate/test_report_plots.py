@@ -351,7 +351,9 @@ def test_a_wider_allowance_does_not_cut_the_history():
         replace(each, metrics=tuple(wider if m == EFFICIENCY else m for m in each.metrics))
         for each in old.latest.measurements
     )
-    found = report_data_samples.data(history=(old.holding(replace(old.latest, measurements=changed)), report_data_samples.record(2)))
+    found = report_data_samples.data(
+        history=(old.holding(replace(old.latest, measurements=changed)), report_data_samples.record(2))
+    )
     assert None not in series_by_metric(history_points(found), Sampled)["reuse efficiency"][0].values
 
 

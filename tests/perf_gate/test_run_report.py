@@ -28,7 +28,7 @@ def test_json_holds_numbers_that_json_does_not_know_as_text() -> None:
     assert (found["change"], found["reference"], found["class"]) == ("inf", 0, "exact")
     assert (found["file"], found["line"]) == ("a.py", 7)
     assert document["headline"].startswith("regressed: 1 of 1 metrics")
-    described = (ROOT / "docs" / "ci.md").read_text().partition("`gate.json` holds")[2].partition("\n\n")[0]
+    described = (ROOT / "docs" / "ci.md").read_text().partition("`gate.json` has")[2].partition("\n\n")[0]
     whole, _, row_by_row = described.partition("`rows`:")
     assert set(document) - {"rows"} <= set(re.findall(r"\w+", whole))
     assert set(found) <= set(re.findall(r"\w+", row_by_row))
