@@ -31,7 +31,9 @@ def test_a_worker_keeps_all_of_its_samples():
 
 def test_a_worker_that_missed_a_scenario_is_left_out():
     one, other = side(1)
-    part = replace(other, seconds={arm: crew[2:] for arm, crew in other.seconds.items()}, worker_names=tuple("234567"))
+    part = replace(
+        other, seconds={arm: per_worker[2:] for arm, per_worker in other.seconds.items()}, worker_names=tuple("234567")
+    )
     pool = gather({"first": [one, part]})
     assert pool.workers == 6
     assert {each.worker_names for each in pool.measurements} == {tuple(f"first#{n}" for n in "234567")}

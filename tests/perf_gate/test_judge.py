@@ -224,17 +224,17 @@ def test_an_absolute_floor_raises_the_allowance():
 
 
 def test_the_pooled_row_needs_the_same_workers_everywhere():
-    crews = (range(10), range(8, 18), range(2, 12))
+    sides = (range(10), range(8, 18), range(2, 12))
     now = [
-        measurement(short, seed=1, workers=10, worker_names=[f"w{index}" for index in crew])
-        for short, crew in zip(SHORT, crews, strict=True)
+        measurement(short, seed=1, workers=10, worker_names=[f"w{index}" for index in per_worker])
+        for short, per_worker in zip(SHORT, sides, strict=True)
     ]
     found = row(judged(now, side(2)), "(all)", "reuse efficiency")
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "2 workers now and 16 in the record timed all" in found.why
 
 
-def test_crews_that_never_meet_are_pooled_apart():
+def test_workers_that_never_meet_are_pooled_apart():
     shorts = ("small-a", "small-b", "big-a", "big-b")
     now = [
         measurement(short, seed=1, workers=12, worker_names=[f"{short[:3]}{index}" for index in range(12)])
@@ -316,7 +316,7 @@ def permuted(measurements, order, names):
     return [
         replace(
             each,
-            seconds={arm: tuple(crew[index] for index in order) for arm, crew in each.seconds.items()},
+            seconds={arm: tuple(per_worker[index] for index in order) for arm, per_worker in each.seconds.items()},
             worker_names=tuple(names[index] for index in order),
         )
         for each in measurements

@@ -63,9 +63,9 @@ def test_a_broken_premise_is_invalid_on_either_side(side):
 
 def with_visit(value):
     good = measurement("a")
-    crew = list(good.seconds["warm"])
-    crew[3] = (*crew[3][:5], value, *crew[3][6:])
-    return replace(good, seconds={**good.seconds, "warm": tuple(crew)})
+    per_worker = list(good.seconds["warm"])
+    per_worker[3] = (*per_worker[3][:5], value, *per_worker[3][6:])
+    return replace(good, seconds={**good.seconds, "warm": tuple(per_worker)})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -0.001])

@@ -150,7 +150,7 @@ def test_both_schemes_have_every_colour(pages):
     assert not re.findall(r"(?:fill|stroke|color): #[0-9a-f]{6}", pages["red"].split("</style>", 1)[1])
 
 
-def test_the_same_dossier_gives_the_same_page(pages):
+def test_the_same_data_gives_the_same_page(pages):
     assert render(report_data_samples.red()) == pages["red"]
 
 
