@@ -115,7 +115,7 @@ def test_tools_that_read_benchmarks_find_what_they_look_for(base, tmp_path):
     assert warm["extra_info"]["bytes copied"] == 7 * 2**20
     samples_of_a = base.latest.measurements[0].seconds["warm"]
     assert warm["stats"]["rounds"] == sum(map(len, samples_of_a))
-    assert warm["stats"]["min"] == min(second for crew in samples_of_a for second in crew)
+    assert warm["stats"]["min"] == min(second for visits in samples_of_a for second in visits)
     assert "data" not in warm["stats"], "every sample is stored once, by worker, in the gate's own part"
     assert warm["stats"]["rounds"] == 12
     assert warm["stats"]["min"] == min(map(min, samples_of_a))
