@@ -1,6 +1,6 @@
 """`perf-gate bisect GOOD BAD METRIC`: find the commit that made a metric worse, with `git bisect run`.
 
-Suites and gate are those of the working tree in every step. Only the packages under test change from commit to commit;
+Every step uses the suites and the gate of the working tree. Only the packages under test change from commit to commit;
 each is compared with GOOD. The search runs in a clone in a temporary folder, which shares only its objects.
 Options for pytest follow "--", e.g. `-- perf_tests/test_memory.py --profile quick`.
 """

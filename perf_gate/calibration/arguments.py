@@ -71,7 +71,7 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
         "--rule-runs",
         type=checked(parse_count, "count"),
         default=2_000,
-        help="the same for the other rules (%(default)s)",
+        help="number of simulated runs for each rule of other tools (%(default)s)",
     )
     verb.add_argument("--arm", default="warm", help="the arm that is slowed down (%(default)s)")
     verb.add_argument(
@@ -86,8 +86,8 @@ def _add_simulation(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--workers", metavar="MIN:MAX", type=checked(parse_workers, "workers"),
-        help="workers of a simulated run, as in --gate-workers ({}:{}; paired {}:{}); a real run is judged at the "
-        "looks in its file".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
+        help="workers of a simulated run, as in --gate-workers ({}:{}; paired {}:{}); real runs use the "
+        "settings in their files".format(*COMPARE_WORKERS, *AGAINST_WORKERS),
     )  # fmt: skip
     verb.add_argument(
         "--record-workers", type=checked(parse_count, "count"), default=RECORD_WORKERS[-1],

@@ -42,7 +42,7 @@ def add_parser(verbs: Any) -> None:
     verb.add_argument(
         "--alpha",
         type=checked(parse_chance, "chance"),
-        help=f"chance of a false alarm (default: that of the run, of records {Policy().alpha})",
+        help=f"chance of a false alarm (default: the one of the run; for records {Policy().alpha})",
     )
     verb.set_defaults(run=run)
 
